@@ -1,0 +1,1 @@
+"""The Kubernetes kinds of banlieue as pure data: models, names, reasons and the CRD generator."""

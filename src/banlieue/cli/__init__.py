@@ -1,0 +1,1 @@
+"""The `banlieue` command; each role is imported only when chosen."""

@@ -1,0 +1,1 @@
+"""The controller: placement, one infra machine per VirtualMachine, mirrored status."""
