@@ -1,0 +1,389 @@
+"""The seam every backend implements.
+
+A driver is one open session to one endpoint. Its verbs are synchronous, idempotent and never wait
+for a task of the backend: they start work and return a `Task`, or None when there is nothing left
+to do. Frozen values cross the seam; no vendor object, no Kubernetes object, no logger. The SDK
+calls the verbs in a bounded thread pool, several at once, so a driver is thread-safe.
+
+Every verb raises only `banlieue.sdk.errors.DriverError`.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+from pydantic import SecretBytes, SecretStr
+
+from banlieue.api.infrastructure.machine import MachineSpec
+from banlieue.api.meta import Resource, ResourceObject
+from banlieue.api.v1alpha1.provider import Capabilities
+from banlieue.api.v1alpha1.vmimage import ImageSource
+from banlieue.sdk.identity import Mark, Owner
+
+S = TypeVar("S", bound=MachineSpec)
+Target = Mapping[str, str | int]
+"""What a storage or network class means on this backend, as the Provider declares it."""
+
+
+class PowerState(StrEnum):
+    """Power of a VM, in the words of the API."""
+
+    ON = "PoweredOn"
+    OFF = "PoweredOff"
+    SUSPENDED = "Suspended"
+
+
+class PowerOffMode(StrEnum):
+    """How a running VM is turned off."""
+
+    HARD = "Hard"
+    SOFT = "Soft"
+    TRY_SOFT = "TrySoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach one backend; credentials never show in a repr."""
+
+    provider_namespace: str
+    provider_name: str
+    endpoints: tuple[str, ...]
+    credentials: Mapping[str, SecretStr] = field(repr=False)
+    capabilities: Capabilities
+    ca_bundle: str | None = None
+    thumbprints: tuple[str, ...] = ()
+    insecure_skip_tls_verify: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPrivilege:
+    """A right the account lacks, and the object it is lacking on."""
+
+    privilege: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which installation answers at the endpoint.
+
+    `identity` is the backend's own lasting id (vCenter instanceUuid, cluster name and CA, host
+    UUID): two backends never share it and one never changes it.
+    """
+
+    identity: str
+    version: str
+    missing_privileges: tuple[MissingPrivilege, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a failure domain has and has left; quantities in whole CPUs and MiB."""
+
+    cpus: int
+    memory_mib: int
+    free_memory_mib: int
+    hosts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FailureDomain:
+    """A place whose loss is independent of others, as the driver verified it.
+
+    `id` is the backend's stable id and survives renames; `path` are the words its name is made of.
+    Only classes that are really reachable from here are listed; `problems` says what of the
+    Provider's declaration is not, one sentence each.
+    """
+
+    id: str
+    path: tuple[str, ...]
+    storage_classes: tuple[str, ...] = ()
+    network_classes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    capacity: Capacity | None = None
+    schedulable: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+    raw: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as found on the backend; `handle` means something to this driver only."""
+
+    handle: str
+    disk_gib: int | None = None
+    firmware: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRef:
+    """Which VM is meant.
+
+    `uuid` is None before the mint: the look-up then goes by name and mark over the whole Provider.
+    `seen` tells that the VM was on the backend before (`spec.providerID` is set), which decides
+    what proves absence. `backend_id` is a hint and may be stale. `failure_domain` is the id of the
+    place where a create was or would be sent.
+    """
+
+    owner: Owner
+    epoch: int
+    name: str
+    uuid: str | None = None
+    seen: bool = False
+    backend_id: str | None = None
+    failure_domain: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPlan:
+    """One disk as it should be; the first of a plan is the root disk, copied from the image."""
+
+    name: str
+    size_gib: int | None
+    storage: Target
+    retain: bool = False
+    existing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPlan:
+    """One address family of an interface; `source` as in the API, `address` without prefix."""
+
+    family: str
+    source: str
+    address: str | None = None
+    prefix: int | None = None
+    gateway: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NicPlan:
+    """One interface as it should be; everything of its network class is resolved."""
+
+    name: str
+    network: Target
+    mac_address: str | None = None
+    connected: bool = True
+    addresses: tuple[AddressPlan, ...] = ()
+    nameservers: tuple[str, ...] = ()
+    search_domains: tuple[str, ...] = ()
+    mtu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """First-boot data; secret types, so that no repr shows them."""
+
+    user_data: SecretBytes | None = None
+    user_data_format: str = "cloud-config"
+    network_data: SecretBytes | None = None
+    ssh_authorized_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePlan(Generic[S]):
+    """What should be: everything resolved, nothing left to look up but backend objects.
+
+    `ref.uuid` is set. `mark` is written in the creating call itself. `spec` is the backend's own
+    part of the machine; the common part stands resolved in the other fields.
+    """
+
+    ref: MachineRef
+    mark: Mark
+    spec: S
+    provider_id: str
+    failure_domain: FailureDomain
+    image: Image
+    hostname: str
+    cpus: int
+    memory_mib: int
+    firmware: str
+    features: tuple[str, ...] = ()
+    disks: tuple[DiskPlan, ...] = ()
+    nics: tuple[NicPlan, ...] = ()
+    power: PowerState = PowerState.ON
+    power_off_mode: PowerOffMode = PowerOffMode.TRY_SOFT
+    power_off_timeout: float = 120.0
+    bootstrap: Bootstrap = Bootstrap()
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address as the Cluster API contract types it: InternalIP, Hostname and so on."""
+
+    type: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """One disk found on the VM; `name` only when the VM's creation plan made it."""
+
+    id: str
+    name: str | None = None
+    size_gib: int | None = None
+    guest_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What the guest's agent tells."""
+
+    hostname: str | None = None
+    os_name: str | None = None
+    agent_connected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """What is. `uuid` is the VM's own and `mark` what is written on it, valid or not."""
+
+    name: str
+    uuid: str
+    backend_id: str
+    mark: Mark | None
+    power: PowerState
+    failure_domain: str | None = None
+    host: str | None = None
+    addresses: tuple[Address, ...] = ()
+    cpus: int | None = None
+    memory_mib: int | None = None
+    disks: tuple[DiskState, ...] = ()
+    guest: Guest = Guest()
+    foreign_task: bool = False
+    held: bool = False
+    last_boot: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Unfinished work on the backend.
+
+    `handle` is the backend's own id of it and goes into `status.task`; `poll_after` is how many
+    seconds to wait before asking again when no change feed reports it.
+    """
+
+    handle: str
+    operation: str
+    poll_after: float = 5.0
+
+
+class Driver(Protocol[S]):
+    """One open session to one endpoint. Synchronous, idempotent, never waits for a task."""
+
+    def about(self) -> About:
+        """Who answers, its version, and which rights are missing."""
+
+    def failure_domains(self) -> Sequence[FailureDomain]:
+        """All failure domains with what is verified to be reachable from each."""
+
+    def find_image(self, image: ImageSource, where: FailureDomain) -> Image | None:
+        """The image as it can be used in that failure domain, None when it is not there."""
+
+    def observe(self, ref: MachineRef) -> MachineState | None:
+        """The VM that has the machine's UUID, or else its name; ours or not.
+
+        None is a proof of absence: with `ref.seen` that a VM once known is gone, without it that
+        none was made and none is being made. Anything weaker raises `AbsenceUnproven`; two VMs
+        that both could be meant raise `Foreign`.
+        """
+
+    def create(self, plan: MachinePlan[S]) -> Task | None:
+        """Make the VM with its name, UUID and mark in the creating call.
+
+        Called only after `observe` answered None; a create of the same plan that is already under
+        way, or a lost reply, ends in the same VM. Raises `Refused` when certainly nothing was made.
+        """
+
+    def update(self, plan: MachinePlan[S], seen: MachineState) -> Task | None:
+        """Take one step from `seen` towards the plan: power, then hardware. None when equal."""
+
+    def delete(self, ref: MachineRef) -> Task | None:
+        """Take one step towards "gone": stop, then destroy. None when nothing is left to do.
+
+        The caller has compared the mark and detached every disk that must live on. Never passes a
+        flag that destroys disks the VM does not reference.
+        """
+
+    def poll(self, task: Task) -> Task | None:
+        """The task if it still runs, None when it ended well or nobody knows it any more.
+
+        Raises the error the task failed with.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What moved on the backend since the last answer: UUIDs and names of VMs, task handles.
+
+    `everything` asks the caller to look at all its machines again (first answer, lost feed).
+    """
+
+    uuids: frozenset[str] = frozenset()
+    tasks: frozenset[str] = frozenset()
+    everything: bool = False
+
+
+@runtime_checkable
+class ChangeFeed(Protocol):
+    """Optional power: the backend tells what changed, so nobody has to poll."""
+
+    def changes(self, timeout: float) -> Changes:
+        """Block for at most `timeout` seconds until something changed; called from one thread."""
+
+
+@runtime_checkable
+class Inventory(Protocol):
+    """Optional power: list what carries a mark of ours, for orphans and restores."""
+
+    def marked(self) -> Sequence[MachineState]:
+        """Every VM with a mark that the session can see; one bulk read."""
+
+
+@runtime_checkable
+class DiskDetacher(Protocol):
+    """Optional power: take disks off a VM and keep their data."""
+
+    def detach_disks(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
+        """Detach without deleting; None when none of them is attached any more."""
+
+
+@runtime_checkable
+class MarkRemover(Protocol):
+    """Optional power: take our mark off a VM that is released to its user."""
+
+    def remove_mark(self, ref: MachineRef) -> Task | None:
+        """Remove the mark, change nothing else; None when there is none."""
+
+
+class Connect(Protocol[S]):
+    """Opens a session; leaving the context logs out."""
+
+    def __call__(self, to: Connection) -> AbstractContextManager[Driver[S]]:
+        """Log in at the first endpoint that answers; raises `DriverError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend(Generic[S]):
+    """What an entry point of the group `banlieue.backends` names: pure and cheap to import.
+
+    `target_keys` are the keys a storage or network class target may have; others are
+    `CapabilityInvalid`.
+    """
+
+    name: str
+    machine_spec: type[S]
+    machine: Resource
+    kinds: tuple[type[ResourceObject], ...]
+    connect: Connect[S]
+    storage_target_keys: frozenset[str]
+    network_target_keys: frozenset[str]
+    provider_id_scheme: str
+
+    def provider_id(self, uuid: str) -> str:
+        """The provider ID a Node of this VM shows, as the backend's cloud provider writes it."""
+        return f"{self.provider_id_scheme}://{uuid}"

@@ -1,0 +1,90 @@
+"""Who a VM belongs to: owners, backend names, marks and provider IDs.
+
+The owner's name on the backend is deterministic, so it is both the lock that stops a second
+create and the index a lost machine is found by. A mark on the backend is valid only together
+with the UUID it names, since copies and restores copy marks.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+OWNER_VIRTUAL_MACHINE = "VirtualMachine"
+OWNER_MACHINE = "Machine"
+
+_SLUG_LENGTH = 40
+_HASH_LENGTH = 8
+_NOT_SLUG = re.compile(r"[^a-z0-9-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The object a VM exists for: a VirtualMachine or a Cluster API Machine."""
+
+    installation_id: str
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.installation_id}/{self.kind}/{self.namespace}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Owner | None":
+        """The owner written as `installation/kind/namespace/name`, None when it is not one."""
+        parts = text.split("/")
+        return cls(*parts) if len(parts) == len(cls.__slots__) and all(parts) else None
+
+    @property
+    def digest(self) -> str:
+        """Hex SHA-256 of the owner; what `unclaimed.owners` of a Provider lists."""
+        return hashlib.sha256(str(self).encode()).hexdigest()
+
+
+def backend_name(owner: Owner, epoch: int) -> str:
+    """The VM's name on the backend: slug of the owner's name, 8 hex of its hash, the epoch if any.
+
+    At most 52 characters of `[a-z0-9-]`, which every backend takes as a VM name.
+    """
+    slug = _NOT_SLUG.sub("-", owner.name.lower()).strip("-")[:_SLUG_LENGTH].strip("-") or "vm"
+    name = f"{slug}-{owner.digest[:_HASH_LENGTH]}"
+    return f"{name}-{epoch}" if epoch else name
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is written on the VM itself, in the very call that creates it."""
+
+    owner: Owner
+    uuid: str
+    epoch: int = 0
+    incoming: bool = False
+
+    def encode(self) -> str:
+        """The mark as one line of JSON, short enough for any backend's metadata field."""
+        body: dict[str, Any] = {"owner": str(self.owner), "uuid": self.uuid, "epoch": self.epoch}
+        if self.incoming:
+            body["incoming"] = True
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str | None) -> "Mark | None":
+        """The mark in `text`, None when there is none or it is damaged."""
+        try:
+            body = json.loads(text or "")
+            owner = Owner.parse(body["owner"])
+            mark = (
+                cls(owner, body["uuid"], int(body["epoch"]), bool(body.get("incoming")))
+                if owner
+                else None
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+        return mark if mark and isinstance(mark.uuid, str) and mark.uuid else None
+
+
+def valid_mark(mark: Mark | None, uuid: str) -> bool:
+    """Whether the mark speaks of the VM it was read from, and not of one it was copied from."""
+    return mark is not None and mark.uuid.lower() == uuid.lower()
