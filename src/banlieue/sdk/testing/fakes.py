@@ -1,0 +1,107 @@
+"""Small fakes of the seams in `banlieue.sdk.reconcile`."""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from banlieue.api.reasons import EventReason
+from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.reconcile import Context, Request, Watch
+from banlieue.sdk.testing.memory_api import MemoryApi
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class FakeClock:
+    """A clock that stands still until `advance`; `sleep` advances it by itself."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._start = start
+        self._passed = 0.0
+
+    def now(self) -> datetime:
+        """Current time in UTC."""
+        return self._start + timedelta(seconds=self._passed)
+
+    def monotonic(self) -> float:
+        """Seconds since the clock was made."""
+        return self._passed
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._passed += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass, and others run."""
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event as a reconciler asked for it."""
+
+    key: Key
+    reason: EventReason
+    message: str
+    warning: bool
+
+
+@dataclass(slots=True)
+class MemoryRecorder:
+    """Keeps events in a list, all of them: repeated ones show."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def event(self, obj: Obj, reason: EventReason, message: str, *, warning: bool = False) -> None:
+        """Keep the event."""
+        self.events.append(Event(Key.of(obj), reason, message, warning))
+
+    def reasons(self) -> list[EventReason]:
+        """Reasons of all events, in order."""
+        return [event.reason for event in self.events]
+
+
+@dataclass(slots=True)
+class MemoryQueue:
+    """Keeps what was enqueued and which watches were added."""
+
+    requests: list[tuple[str, Request]] = field(default_factory=list)
+    watches: list[tuple[str, Watch]] = field(default_factory=list)
+
+    def enqueue(self, controller: str, request: Request) -> None:
+        """Keep the request."""
+        self.requests.append((controller, request))
+
+    def add_watch(self, controller: str, watch: Watch) -> None:
+        """Keep the watch."""
+        self.watches.append((controller, watch))
+
+    def keys(self) -> set[Key]:
+        """Keys that were asked for."""
+        return {request.key for _, request in self.requests}
+
+
+def context_for(
+    api: MemoryApi,
+    *,
+    clock: FakeClock | None = None,
+    recorder: MemoryRecorder | None = None,
+    queue: MemoryQueue | None = None,
+    settings: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> Context:
+    """A context whose every seam is a fake; pass those the test looks at."""
+    queue = queue or MemoryQueue()
+    return Context(
+        api=api,
+        cache=api.cache,
+        clock=clock or FakeClock(),
+        rng=random.Random(seed),  # noqa: S311 - schedules of tests, not cryptography
+        recorder=recorder or MemoryRecorder(),
+        enqueue=queue.enqueue,
+        add_watch=queue.add_watch,
+        settings=settings or {},
+    )

@@ -1,0 +1,115 @@
+"""Field ownership for server-side apply, enough of it for objects whose lists merge by known keys.
+
+A field set is a set of paths to leaves. A step is a member name, or the key of an item in a list
+that merges by key or by value; every other list is one leaf.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Value = Any
+"""A JSON value."""
+
+Item = tuple[tuple[str, Any], ...]
+"""Key of a list item: its key members with their values; the member "" stands for the item."""
+
+Path = tuple[str | Item, ...]
+
+MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
+    "conditions": ("type",),
+    "disks": ("name",),
+    "failureDomains": ("name",),
+    "finalizers": ("",),
+    "interfaces": ("name",),
+    "networkInterfaces": ("name",),
+    "ipam": ("family",),
+    "ownerReferences": ("uid",),
+    "perProvider": ("providerNamespace", "providerName"),
+}
+"""Lists that merge, by the name of their field; ("",) is a set of scalars."""
+
+
+def leaves(value: Value, path: Path = ()) -> Iterator[tuple[Path, Value]]:
+    """Every leaf below `value` with its path; an empty map is a leaf."""
+    name = path[-1] if path and isinstance(path[-1], str) else ""
+    keys = MERGE_KEYS.get(name)
+    if isinstance(value, dict) and value:
+        for member, below in value.items():
+            yield from leaves(below, (*path, member))
+    elif isinstance(value, list) and keys:
+        for entry in value:
+            item = _item_key(entry, keys)
+            if keys == ("",):
+                yield (*path, item), entry
+            else:
+                yield from leaves(entry, (*path, item))
+    else:
+        yield path, value
+
+
+def _item_key(entry: Value, keys: tuple[str, ...]) -> Item:
+    return tuple((key, entry if key == "" else entry.get(key)) for key in keys)
+
+
+def assign(root: dict[str, Any], path: Path, value: Value) -> None:
+    """Set the leaf at `path`, making the maps, lists and items on the way."""
+    here: Value = root
+    for step, following in zip(path, (*path[1:], None), strict=True):
+        if isinstance(step, str):
+            if following is None:
+                here[step] = copy.deepcopy(value)
+                return
+            fresh: Value = [] if isinstance(following, tuple) else {}
+            if not isinstance(here.get(step), type(fresh)):
+                here[step] = fresh
+            here = here[step]
+        else:
+            here = _item(here, step)
+
+
+def _item(items: list[Any], key: Item) -> Value:
+    for entry in items:
+        if _item_key(entry, tuple(name for name, _ in key)) == key:
+            return entry
+    fresh = key[0][1] if key[0][0] == "" else dict(key)
+    items.append(fresh)
+    return fresh
+
+
+def discard(root: dict[str, Any], path: Path) -> None:
+    """Remove the leaf at `path` and every container that becomes empty by it."""
+    trail: list[tuple[Value, str | Item]] = []
+    here: Value = root
+    for step in path:
+        trail.append((here, step))
+        here = _below(here, step)
+        if here is None:
+            break
+    _drop(*trail.pop())
+    for container, step in reversed(trail):
+        below = _below(container, step)
+        if below is None or below in ({}, []):
+            _drop(container, step)
+        else:
+            return
+
+
+def _below(container: Value, step: str | Item) -> Value:
+    if isinstance(step, str):
+        return container.get(step) if isinstance(container, dict) else None
+    for entry in container if isinstance(container, list) else ():
+        if _item_key(entry, tuple(name for name, _ in step)) == step:
+            return entry
+    return None
+
+
+def _drop(container: Value, step: str | Item) -> None:
+    if isinstance(step, str):
+        if isinstance(container, dict):
+            container.pop(step, None)
+    elif isinstance(container, list):
+        names = tuple(name for name, _ in step)
+        container[:] = [
+            entry for entry in container if entry != {} and _item_key(entry, names) != step
+        ]

@@ -1,0 +1,394 @@
+"""A Kubernetes API server in memory, for tests and simulations of reconcilers.
+
+    api = MemoryApi()
+    api.put(PROVIDER, {"metadata": {"namespace": "ns", "name": "a"}, "spec": {...}})
+    context = context_for(api)                  # banlieue.sdk.testing.fakes
+    await ProviderReconciler(..., context).reconcile(Key("ns", "a"))
+    assert api.peek(PROVIDER, Key("ns", "a"))["status"]["version"] == "8.0.3"
+
+`MemoryApi` is an `ApiClient`; `api.cache` is an `ObjectReader` over the same objects. It has what
+reconcilers lean on: resourceVersion and generation, a status subresource on every kind, uid and
+version preconditions, finalizers with deletionTimestamp, field and label selectors, JSON patch,
+server-side apply with ownership per field and manager (writes that change nothing are no writes),
+and `collect_garbage()` for owner references. It has no schemas, defaults, CEL or RBAC.
+
+Tests act as somebody else, without being recorded, with `put`, `edit`, `drop` and `peek`.
+`api.calls` records every call of the client; `api.writes()` are those that changed something.
+`api.subscribe(callback)` gets a `Change` for every change, before the write returns.
+`api.cache.hold()` freezes the cache against what `put`, `edit` and `drop` do until
+`api.cache.follow()`; answers of client calls still reach it, as in the real client.
+
+Faults: `api.intercept(hook)` runs `hook(call, moment)` around each call; an exception raised at
+`Moment.BEFORE` keeps the call from happening, one at `Moment.AFTER` loses the reply of a call
+that did happen.
+"""
+
+import asyncio
+import copy
+import itertools
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from banlieue.api.meta import Resource, format_time
+from banlieue.sdk.kube import STATUS, AlreadyExists, Conflict, Invalid, Key, NotFound, Obj
+from banlieue.sdk.reconcile import Change
+from banlieue.sdk.testing import field_sets, json_patch, selectors
+from banlieue.sdk.testing.memory_cache import MemoryCache
+from banlieue.sdk.testing.stored import (
+    SERVER_FIELDS,
+    Stored,
+    copy_owned,
+    finalizers,
+    generation_moves,
+    hand_over,
+    owned_leaves,
+    restrict,
+    without_nulls,
+)
+
+OTHER = "somebody-else"
+"""Field manager of what tests write with `put` and `edit`."""
+
+
+class Moment(Enum):
+    """When an interceptor runs."""
+
+    BEFORE = "before the call is executed"
+    AFTER = "after it was executed, before the reply arrives"
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of the client; `changed` tells whether it altered the stored object."""
+
+    verb: str
+    resource: Resource
+    key: Key
+    manager: str = ""
+    subresource: str = ""
+    changed: bool = False
+
+
+Hook = Callable[[Call, Moment], None]
+
+
+class MemoryApi:
+    """An `ApiClient` whose server is a dictionary; see the module's text for its use."""
+
+    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.cache = MemoryCache()
+        self.calls: list[Call] = []
+        self._now = now
+        self._objects: dict[Resource, dict[Key, Stored]] = {}
+        self._versions = itertools.count(1)
+        self._uids = itertools.count(1)
+        self._subscribers: list[Callable[[Change], None]] = []
+        self._hooks: list[Hook] = []
+
+    # What tests do as somebody else.
+
+    def put(self, resource: Resource, obj: Mapping[str, Any]) -> Obj:
+        """Store an object whole, status and all, as it is or as it replaces the one there is.
+
+        Given uid, finalizers and deletionTimestamp are kept: this is how restores are played.
+        """
+        key = Key.of(obj)
+        before = self._objects.get(resource, {}).get(key)
+        fresh = without_nulls(obj)
+        meta = fresh.setdefault("metadata", {})
+        old_meta = before.obj["metadata"] if before else {}
+        for name in SERVER_FIELDS:
+            if name not in meta and name in old_meta:
+                meta[name] = old_meta[name]
+        meta.setdefault("creationTimestamp", format_time(self._now()))
+        meta.setdefault("uid", self._new_uid())
+        meta.setdefault("generation", 1)
+        stored = Stored(fresh, {(OTHER, ""): {path for path, _ in owned_leaves(fresh)}})
+        self._commit(resource, key, before, stored, own=False)
+        return copy.deepcopy(fresh)
+
+    def edit(self, resource: Resource, key: Key, change: Callable[[Obj], object]) -> Obj:
+        """Let `change` alter a copy of the object, spec, status or metadata, and store that."""
+        before = self._stored(resource, key)
+        fresh = copy.deepcopy(before.obj)
+        change(fresh)
+        after = Stored(without_nulls(fresh), copy_owned(before.owned))
+        hand_over(before.obj, after, (OTHER, ""))
+        self._commit(resource, key, before, after, own=False)
+        return self.peek(resource, key) or {}
+
+    def drop(self, resource: Resource, key: Key, *, force: bool = False) -> None:
+        """Delete as `kubectl delete` does; with `force` also past finalizers."""
+        before = self._stored(resource, key)
+        if force:
+            self._commit(resource, key, before, None, own=False)
+        else:
+            self._delete(resource, key, before, own=False)
+
+    def peek(self, resource: Resource, key: Key) -> Obj | None:
+        """A copy of the stored object, without a call being recorded."""
+        stored = self._objects.get(resource, {}).get(key)
+        return copy.deepcopy(stored.obj) if stored else None
+
+    def peek_all(self, resource: Resource) -> list[Obj]:
+        """Copies of all stored objects of the kind, by key."""
+        kept = self._objects.get(resource, {})
+        return [copy.deepcopy(kept[key].obj) for key in sorted(kept)]
+
+    def writes(self) -> list[Call]:
+        """The client's calls that changed something."""
+        return [call for call in self.calls if call.changed]
+
+    def subscribe(self, callback: Callable[[Change], None]) -> None:
+        """Call `callback` with every change, in order, in the task that makes it."""
+        self._subscribers.append(callback)
+
+    def intercept(self, hook: Hook) -> Callable[[], None]:
+        """Run `hook` around every client call; the answer takes the hook off again."""
+        self._hooks.append(hook)
+        return lambda: self._hooks.remove(hook)
+
+    def collect_garbage(self) -> int:
+        """Delete, as the garbage collector would, what only has owners that are gone.
+
+        Returns how many objects it deleted; call it until that is 0 for chains of owners.
+        """
+        items = [(r, k, s) for r, kept in self._objects.items() for k, s in kept.items()]
+        alive = {stored.obj["metadata"]["uid"] for _, _, stored in items}
+        doomed = [
+            (resource, key, stored)
+            for resource, key, stored in items
+            if (owners := stored.obj["metadata"].get("ownerReferences"))
+            and not any(owner["uid"] in alive for owner in owners)
+            and not stored.obj["metadata"].get("deletionTimestamp")
+        ]
+        for resource, key, stored in doomed:
+            self._delete(resource, key, stored, own=False)
+        return len(doomed)
+
+    # The client.
+
+    async def get(self, resource: Resource, key: Key) -> Obj:
+        """Read one object live."""
+
+        def read(_call: Call) -> Obj:
+            return copy.deepcopy(self._stored(resource, key).obj)
+
+        return await self._serve(Call("get", resource, key), read)
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> list[Obj]:
+        """Read all matching objects live."""
+        found: list[Obj] = []
+
+        def read(_call: Call) -> Obj:
+            found.extend(
+                obj
+                for obj in self.peek_all(resource)
+                if namespace in {"", Key.of(obj).namespace}
+                and selectors.matches_labels(obj["metadata"].get("labels") or {}, label_selector)
+                and selectors.matches_fields(obj, field_selector)
+            )
+            return {}
+
+        await self._serve(Call("list", resource, Key(namespace, "")), read)
+        return found
+
+    async def create(self, resource: Resource, obj: Obj, *, manager: str) -> Obj:
+        """POST; a status is dropped, as the API server does where it is a subresource."""
+        key = Key.of(obj)
+
+        def write(call: Call) -> Obj:
+            if key in self._objects.get(resource, {}):
+                raise AlreadyExists(409, "AlreadyExists", f"{resource.plural} {key} already exists")
+            return self._create(call, obj)
+
+        return await self._serve(Call("create", resource, key, manager), write)
+
+    async def apply(
+        self, resource: Resource, obj: Obj, *, manager: str, subresource: str = ""
+    ) -> Obj:
+        """Server-side apply, forced; creates what is missing, but not through a subresource."""
+        key = Key.of(obj)
+
+        def write(call: Call) -> Obj:
+            if key not in self._objects.get(resource, {}) and not subresource:
+                return self._create(call, obj)
+            return self._apply(call, obj)
+
+        return await self._serve(Call("apply", resource, key, manager, subresource), write)
+
+    async def json_patch(
+        self,
+        resource: Resource,
+        key: Key,
+        ops: Sequence[Mapping[str, Any]],
+        *,
+        manager: str,
+        subresource: str = "",
+    ) -> Obj:
+        """JSON patch; a failed test is a `Conflict`, a patch that does not fit `Invalid`."""
+
+        def write(call: Call) -> Obj:
+            before = self._stored(resource, key)
+            try:
+                patched = json_patch.apply_patch(before.obj, ops)
+            except json_patch.TestFailed as error:
+                raise Conflict(409, "Conflict", str(error)) from error
+            except json_patch.PatchError as error:
+                raise Invalid(422, "Invalid", str(error)) from error
+            after = Stored(restrict(before.obj, patched, subresource), copy_owned(before.owned))
+            hand_over(before.obj, after, (manager, subresource))
+            return self._write(call, before, after)
+
+        return await self._serve(Call("json_patch", resource, key, manager, subresource), write)
+
+    async def delete(
+        self, resource: Resource, key: Key, *, uid: str = "", resource_version: str = ""
+    ) -> None:
+        """Delete; marks the object instead while it has finalizers."""
+
+        def write(call: Call) -> Obj:
+            before = self._stored(resource, key)
+            meta = before.obj["metadata"]
+            if (uid and uid != meta["uid"]) or (
+                resource_version and resource_version != meta["resourceVersion"]
+            ):
+                raise Conflict(409, "Conflict", "a precondition of the delete failed")
+            call.changed = self._delete(resource, key, before, own=True)
+            return {}
+
+        await self._serve(Call("delete", resource, key), write)
+
+    async def _serve(self, call: Call, execute: Callable[[Call], Obj]) -> Obj:
+        await asyncio.sleep(0)  # a request lets others run, which is where races come from
+        self.calls.append(call)
+        for hook in tuple(self._hooks):
+            hook(call, Moment.BEFORE)
+        answer = execute(call)
+        for hook in tuple(self._hooks):
+            hook(call, Moment.AFTER)
+        return answer
+
+    # The server.
+
+    def _stored(self, resource: Resource, key: Key) -> Stored:
+        stored = self._objects.get(resource, {}).get(key)
+        if stored is None:
+            raise NotFound(404, "NotFound", f"{resource.plural} {key} not found")
+        return stored
+
+    def _create(self, call: Call, obj: Obj) -> Obj:
+        fresh = without_nulls(obj)
+        fresh.pop(STATUS, None)
+        meta = fresh["metadata"]
+        for name in SERVER_FIELDS:
+            meta.pop(name, None)
+        fresh.setdefault("apiVersion", call.resource.api_version)
+        fresh.setdefault("kind", call.resource.kind)
+        meta |= {
+            "uid": self._new_uid(),
+            "generation": 1,
+            "creationTimestamp": format_time(self._now()),
+        }
+        owned = {path for path, _ in owned_leaves(fresh)}
+        call.changed = True
+        stored = Stored(fresh, {(call.manager, ""): owned})
+        self._commit(call.resource, call.key, None, stored, own=True)
+        return copy.deepcopy(fresh)
+
+    def _apply(self, call: Call, obj: Obj) -> Obj:
+        before = self._stored(call.resource, call.key)
+        wanted_version = (obj.get("metadata") or {}).get("resourceVersion")
+        if wanted_version and wanted_version != before.obj["metadata"]["resourceVersion"]:
+            raise Conflict(409, "Conflict", "the object has been modified")
+        part = {STATUS: obj.get(STATUS, {})} if call.subresource else dict(obj)
+        if not call.subresource:
+            part.pop(STATUS, None)
+        wanted = dict(owned_leaves(without_nulls(part)))
+        owner = (call.manager, call.subresource)
+        owned = copy_owned(before.owned)
+        others = set[field_sets.Path]().union(*(s for o, s in owned.items() if o != owner))
+        after = Stored(copy.deepcopy(before.obj), owned)
+        for path in owned.get(owner, set()) - set(wanted) - others:
+            field_sets.discard(after.obj, path)
+        for path, value in wanted.items():
+            field_sets.assign(after.obj, path, value)
+        hand_over(before.obj, after, owner)
+        owned[owner] = set(wanted)
+        return self._write(call, before, after)
+
+    def _write(self, call: Call, before: Stored, after: Stored) -> Obj:
+        self._check_finalizers(before.obj, after.obj)
+        call.changed = after.obj != before.obj
+        if call.changed:
+            self._commit(call.resource, call.key, before, after, own=True)
+        else:
+            before.owned = after.owned
+        return copy.deepcopy(after.obj)
+
+    @staticmethod
+    def _check_finalizers(before: Obj, after: Obj) -> None:
+        if before["metadata"].get("deletionTimestamp"):
+            added = set(finalizers(after)) - set(finalizers(before))
+            if added:
+                raise Invalid(
+                    422, "Invalid", f"no new finalizers on a deleted object: {sorted(added)}"
+                )
+
+    def _delete(self, resource: Resource, key: Key, before: Stored, *, own: bool) -> bool:
+        if not finalizers(before.obj):
+            self._commit(resource, key, before, None, own=own)
+            return True
+        if before.obj["metadata"].get("deletionTimestamp"):
+            return False
+        after = Stored(copy.deepcopy(before.obj), before.owned)
+        after.obj["metadata"] |= {
+            "deletionTimestamp": format_time(self._now()),
+            "deletionGracePeriodSeconds": 0,
+        }
+        self._commit(resource, key, before, after, own=own)
+        return True
+
+    def _commit(
+        self,
+        resource: Resource,
+        key: Key,
+        before: Stored | None,
+        after: Stored | None,
+        *,
+        own: bool,
+    ) -> None:
+        kept = self._objects.setdefault(resource, {})
+        if after is not None:
+            after.obj["metadata"]["resourceVersion"] = str(next(self._versions))
+            if before and generation_moves(before.obj, after.obj):
+                after.obj["metadata"]["generation"] = before.obj["metadata"]["generation"] + 1
+            if after.obj["metadata"].get("deletionTimestamp") and not finalizers(after.obj):
+                after = None
+        if after is None:
+            kept.pop(key, None)
+        else:
+            kept[key] = after
+        change = Change(
+            resource,
+            key,
+            copy.deepcopy(before.obj) if before else None,
+            copy.deepcopy(after.obj) if after else None,
+        )
+        self.cache.learn(change, own=own)
+        for callback in tuple(self._subscribers):
+            callback(copy.deepcopy(change))
+
+    def _new_uid(self) -> str:
+        return str(uuid.UUID(int=next(self._uids)))
