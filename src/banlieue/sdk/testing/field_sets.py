@@ -5,7 +5,7 @@ that merges by key or by value; every other list is one leaf.
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 Value = Any
@@ -58,7 +58,8 @@ def assign(root: dict[str, Any], path: Path, value: Value) -> None:
     for step, following in zip(path, (*path[1:], None), strict=True):
         if isinstance(step, str):
             if following is None:
-                here[step] = copy.deepcopy(value)
+                if value != {} or not isinstance(here.get(step), dict):
+                    here[step] = copy.deepcopy(value)
                 return
             fresh: Value = [] if isinstance(following, tuple) else {}
             if not isinstance(here.get(step), type(fresh)):
@@ -77,8 +78,19 @@ def _item(items: list[Any], key: Item) -> Value:
     return fresh
 
 
-def discard(root: dict[str, Any], path: Path) -> None:
-    """Remove the leaf at `path` and every container that becomes empty by it."""
+def discard_all(root: dict[str, Any], paths: Iterable[Path]) -> None:
+    """Remove the leaves at `paths` and every container that becomes empty by it."""
+    # An item is found by its key members, so these go last.
+    for path in sorted(paths, key=lambda path: (_is_key_member(path), repr(path))):
+        _discard(root, path)
+
+
+def _is_key_member(path: Path) -> bool:
+    item = path[-2] if len(path) > 1 else ""
+    return isinstance(item, tuple) and path[-1] in {name for name, _ in item}
+
+
+def _discard(root: dict[str, Any], path: Path) -> None:
     trail: list[tuple[Value, str | Item]] = []
     here: Value = root
     for step in path:
@@ -86,6 +98,8 @@ def discard(root: dict[str, Any], path: Path) -> None:
         here = _below(here, step)
         if here is None:
             break
+    if isinstance(here, dict) and here:
+        return  # somebody else keeps members of the map this owner had declared
     _drop(*trail.pop())
     for container, step in reversed(trail):
         below = _below(container, step)

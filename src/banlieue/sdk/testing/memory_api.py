@@ -320,8 +320,7 @@ class MemoryApi:
         owned = copy_owned(before.owned)
         others = set[field_sets.Path]().union(*(s for o, s in owned.items() if o != owner))
         after = Stored(copy.deepcopy(before.obj), owned)
-        for path in owned.get(owner, set()) - set(wanted) - others:
-            field_sets.discard(after.obj, path)
+        field_sets.discard_all(after.obj, owned.get(owner, set()) - set(wanted) - others)
         for path, value in wanted.items():
             field_sets.assign(after.obj, path, value)
         hand_over(before.obj, after, owner)
