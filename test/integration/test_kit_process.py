@@ -1,0 +1,157 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from test.kit.process import Process, ProcessEndedError
+from test.kit.waiting import WaitTimeoutError, wait_until
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SLEEP = ["sleep", "3600"]
+DEAF = ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 3600; done"]
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    return tmp_path / "process.log"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+@pytest.fixture
+def process(log_file: Path) -> Iterator[Process]:
+    with Process("sleeper", SLEEP, log_file=log_file) as process:
+        yield process
+
+
+def test_a_stopped_process_is_gone_and_can_be_started_again(process: Process) -> None:
+    first = process.pid
+
+    assert process.stop() == -signal.SIGTERM
+    assert not process.running
+    assert not _alive(first)
+
+    process.start()
+    assert process.running
+    assert process.pid != first
+
+
+def test_output_of_all_runs_is_kept(log_file: Path) -> None:
+    with Process("talker", ["sh", "-c", "echo one; echo two >&2"], log_file=log_file) as talker:
+        assert talker.wait(10) == 0
+        talker.start()
+        assert talker.wait(10) == 0
+
+    assert talker.logs() == "one\ntwo\n" * 2
+    assert talker.log_tail(1) == "two"
+
+
+def test_killing_takes_the_whole_group(log_file: Path) -> None:
+    script = "sleep 3600 & echo $!; wait"
+    with Process("parent", ["sh", "-c", script], log_file=log_file) as parent:
+        child = int(wait_until(parent.logs, 10, "the pid of the child"))
+        parent.kill9()
+
+    assert parent.returncode == -signal.SIGKILL
+    wait_until(lambda: not _alive(child), 10, "the child to be gone")
+
+
+def test_a_group_that_outlives_its_leader_is_ended(log_file: Path) -> None:
+    with Process("leader", ["sh", "-c", "sleep 3600 & echo $!"], log_file=log_file) as leader:
+        assert leader.wait(10) == 0
+
+    child = int(leader.logs())
+    wait_until(lambda: not _alive(child), 10, "the child to be gone")
+
+
+def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(log_file: Path) -> None:
+    with Process("deaf", DEAF, log_file=log_file, grace=0.2) as deaf:
+        wait_until(lambda: "deaf" in deaf.logs(), 10, "the trap to be set")
+        assert deaf.stop() == -signal.SIGKILL
+
+
+def test_a_paused_process_still_runs_and_can_be_stopped(process: Process) -> None:
+    process.pause()
+    wait_until(lambda: _state(process.pid) == "T", 10, "the process to be frozen")
+    assert process.running
+
+    process.resume()
+    wait_until(lambda: _state(process.pid) == "S", 10, "the process to go on")
+
+    process.pause()
+    assert process.stop() == -signal.SIGTERM
+
+
+def test_a_process_that_ends_before_it_is_ready_shows_its_log(log_file: Path) -> None:
+    failing = Process("failing", ["sh", "-c", "echo no such disk; exit 3"], log_file=log_file)
+
+    with pytest.raises(ProcessEndedError, match=r"failing ended with code 3 .*\nno such disk"):
+        failing.start(ready=lambda: False)
+
+
+def test_a_process_that_does_not_get_ready_is_killed(log_file: Path) -> None:
+    slow = Process("slow", SLEEP, log_file=log_file)
+
+    with pytest.raises(WaitTimeoutError, match="waiting for slow to be ready"):
+        slow.start(ready=lambda: False, timeout=0.1)
+
+    assert slow.returncode == -signal.SIGKILL
+
+
+def test_wrong_use_is_an_error(process: Process, log_file: Path) -> None:
+    with pytest.raises(RuntimeError, match="sleeper is running already"):
+        process.start()
+    with pytest.raises(FileNotFoundError, match="nothing: no program '/nowhere/program'"):
+        Process("nothing", ["/nowhere/program"], log_file=log_file).start()
+    with pytest.raises(ProcessEndedError, match="was never started"):
+        _ = Process("new", SLEEP, log_file=log_file).pid
+    assert Process("new", SLEEP, log_file=log_file).stop() is None
+
+
+def test_a_child_outlives_the_thread_that_started_it(log_file: Path) -> None:
+    process = Process("sleeper", SLEEP, log_file=log_file)
+    thread = threading.Thread(target=process.start)
+    thread.start()
+    thread.join()
+
+    with process, pytest.raises(WaitTimeoutError):
+        process.wait(0.3)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_children_end_with_the_program_that_started_them(tmp_path: Path, end: int) -> None:
+    program = f"""
+from pathlib import Path
+from test.kit.process import Process
+child = Process("deaf", {DEAF!r}, log_file=Path({str(tmp_path / "log")!r})).start()
+print(child.pid, flush=True)
+child.wait(3600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert _alive(child)
+        os.kill(parent.pid, end)
+
+    wait_until(lambda: not _alive(child), 10, "the child to be gone")

@@ -1,0 +1,1 @@
+"""What tests, the demo and benchmarks share: local servers, child processes, clients and waits."""
