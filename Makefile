@@ -1,0 +1,55 @@
+# One place for every command; `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make the virtual environment from the hashed locks
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) hack/setup.py $(VENV)
+	@touch $(STAMP)
+
+tools: ## Build the pinned Go tools (etcd, Kubernetes, vcsim); cached per user
+	@$(PYTHON) hack/tools/build.py
+
+demo: setup tools ## Local control plane, all roles, three VirtualMachines becoming Ready (KEEP=1 stays up)
+	@$(BIN)/python -m test.kit.demo
+
+test: setup tools ## The whole test ladder, in random order
+	@$(PYTEST)
+
+test-unit: setup ## What needs no process: under a minute
+	@$(PYTEST) -m "not slow"
+
+check: setup ## Lint, types, import contracts, generated files, sizes
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python hack/generate.py --check
+	@$(BIN)/python hack/sizes.py
+
+format: setup ## Let ruff put the code in order
+	@$(BIN)/ruff check --fix --exit-zero .
+	@$(BIN)/ruff format .
+
+generate: setup ## Write CRDs and the API reference from the models
+	@$(BIN)/python hack/generate.py
+
+bench: setup tools ## Measure calls, writes and times; JSON into out/bench
+	@$(BIN)/python -m test.bench
+
+lock: ## Renew the hashed requirement locks (needs uv)
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements/dev.txt
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/run.txt
+
+clean: ## Remove what was built in this tree; caches of other trees stay
+	@rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.PHONY: help setup tools demo test test-unit check format generate bench lock clean
