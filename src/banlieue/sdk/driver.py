@@ -11,13 +11,13 @@ Every verb raises only `banlieue.sdk.errors.DriverError`.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import SecretBytes, SecretStr
 
 from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.meta import Resource, ResourceObject
+from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource
 from banlieue.sdk.identity import Mark, Owner
@@ -25,22 +25,6 @@ from banlieue.sdk.identity import Mark, Owner
 S = TypeVar("S", bound=MachineSpec)
 Target = Mapping[str, str | int]
 """What a storage or network class means on this backend, as the Provider declares it."""
-
-
-class PowerState(StrEnum):
-    """Power of a VM, in the words of the API."""
-
-    ON = "PoweredOn"
-    OFF = "PoweredOff"
-    SUSPENDED = "Suspended"
-
-
-class PowerOffMode(StrEnum):
-    """How a running VM is turned off."""
-
-    HARD = "Hard"
-    SOFT = "Soft"
-    TRY_SOFT = "TrySoft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +172,8 @@ class MachinePlan(Generic[S]):
     """What should be: everything resolved, nothing left to look up but backend objects.
 
     `ref.uuid` is set. `mark` is written in the creating call itself. `spec` is the backend's own
-    part of the machine; the common part stands resolved in the other fields.
+    part of the machine; the common part stands resolved in the other fields. `image` and
+    `bootstrap` are there for a create only.
     """
 
     ref: MachineRef
@@ -196,7 +181,7 @@ class MachinePlan(Generic[S]):
     spec: S
     provider_id: str
     failure_domain: FailureDomain
-    image: Image
+    image: Image | None
     hostname: str
     cpus: int
     memory_mib: int
@@ -204,7 +189,7 @@ class MachinePlan(Generic[S]):
     features: tuple[str, ...] = ()
     disks: tuple[DiskPlan, ...] = ()
     nics: tuple[NicPlan, ...] = ()
-    power: PowerState = PowerState.ON
+    power: PowerState = PowerState.POWERED_ON
     power_off_mode: PowerOffMode = PowerOffMode.TRY_SOFT
     power_off_timeout: float = 120.0
     bootstrap: Bootstrap = Bootstrap()
