@@ -1,0 +1,1 @@
+"""What the machine and cluster kinds of all backends have in common."""

@@ -1,0 +1,522 @@
+"""The common machine: the part of every backend's machine kind the controller reads and writes.
+
+A backend's kind extends ``MachineSpec`` (and ``MachineTemplateSpec`` for its template) with its own
+fields; ``Machine`` reads any of them. No field has a default in the schema, because server-side
+apply and Cluster API would see defaults as changes: absent means what the description says.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from annotated_types import MaxLen
+from pydantic import Field
+
+from banlieue.api import names
+from banlieue.api.devices import (
+    Disks,
+    Guest,
+    MachineAddress,
+    NetworkInterface,
+    ObservedResources,
+)
+from banlieue.api.markers import LIST_SET, Rule, list_map
+from banlieue.api.meta import Conditions, Model, NameRef, NamespacedRef, ResourceObject, Time
+from banlieue.api.types import (
+    Count,
+    Cpus,
+    DriftAction,
+    FailureDomainName,
+    Feature,
+    Firmware,
+    Hash,
+    Hostname,
+    InterfaceName,
+    LabelValue,
+    Line,
+    MacAddress,
+    MemoryMiB,
+    ObjectName,
+    PowerOffMode,
+    PowerState,
+    ProviderID,
+    ReasonWord,
+    SecretKey,
+    SshKey,
+    Text,
+    Uid,
+    Uuid,
+    Word,
+)
+from banlieue.api.v1alpha1.vmclass import ClassNetwork, Hardware
+
+
+class MachinePlacement(Model):
+    """Where the machine is to be made."""
+
+    failure_domain: FailureDomainName = Field(
+        description="Failure domain of the Provider, by its name."
+    )
+
+
+class VirtualMachineRef(Model):
+    """The VirtualMachine that made this machine."""
+
+    name: ObjectName = Field(description="Name, in the same namespace.")
+    uid: Uid | None = Field(default=None, description="Its uid.")
+
+
+class ReservedMac(Model):
+    """The MAC address set aside for one interface."""
+
+    nic: InterfaceName = Field(description="Name of the interface.")
+    address: MacAddress = Field(description="Its MAC address.")
+
+
+class Reserved(Model):
+    """What was set aside on the backend before the machine was made."""
+
+    id: Line | None = Field(
+        default=None, description="The backend's own number for the machine, where it needs one."
+    )
+    mac_addresses: Annotated[list[ReservedMac], MaxLen(16), list_map("nic")] = Field(
+        default_factory=list, description="MAC addresses, by interface."
+    )
+
+
+class Instance(Model):
+    """The identity the machine is made with. Written once, before the first creating call."""
+
+    uuid: Uuid = Field(description="UUID of the machine on the backend.")
+    name: Line = Field(description="Name of the machine on the backend.")
+    installation_id: Line = Field(
+        description="Installation that owns the machine; part of its mark."
+    )
+    backend_identity: Line = Field(
+        description="The backend it is made on (the Provider's status.backendIdentity then)."
+    )
+    reserved: Reserved | None = Field(
+        default=None, description="What was set aside on the backend."
+    )
+
+
+class MoveRole(StrEnum):
+    """What a machine is in a move."""
+
+    CURRENT = "Current"
+    INCOMING = "Incoming"
+    PREVIOUS = "Previous"
+
+
+class Move(Model):
+    """Where the machine stands in a series of moves."""
+
+    epoch: int = Field(
+        default=0, ge=0, le=1_000_000, description="How often the owner was moved before."
+    )
+    role: MoveRole = Field(
+        default=MoveRole.CURRENT,
+        description="`Current`: the machine of its owner. `Incoming`: to become it. `Previous`: "
+        "left behind.",
+    )
+
+
+class TeardownMode(StrEnum):
+    """What becomes of the machine when its object is deleted."""
+
+    DESTROY = "Destroy"
+    RELEASE = "Release"
+
+
+class Teardown(Model):
+    """What becomes of the machine when this object is deleted."""
+
+    mode: TeardownMode = Field(
+        description="`Destroy`: the machine is destroyed. `Release`: it is left as it is."
+    )
+    uid: Uid = Field(
+        description="uid of this object. Any other value, as after a restore, makes the intent "
+        "void."
+    )
+
+
+class ClassSnapshot(Model):
+    """The VMClass as it was when the machine was made or last resized."""
+
+    name: ObjectName = Field(description="Name of the VMClass.")
+    uid: Uid | None = Field(default=None, description="Its uid.")
+    hash: Hash = Field(description="Digest of its spec.")
+    hardware: Hardware = Field(description="Processors, memory and disks.")
+    network: ClassNetwork = Field(default_factory=ClassNetwork, description="Network interfaces.")
+    firmware: Firmware | None = Field(default=None, description="What boots the guest.")
+    features: Annotated[list[Feature], MaxLen(16), LIST_SET] = Field(
+        default_factory=list, description="Further properties."
+    )
+
+
+class DataFormat(StrEnum):
+    """What reads the user data in the guest."""
+
+    CLOUD_CONFIG = "cloud-config"
+    IGNITION = "ignition"
+
+
+class MachineUserData(Model):
+    """What is handed to the guest at its first boot."""
+
+    secret_ref: NameRef = Field(description="Secret in the same namespace.")
+    key: SecretKey | None = Field(
+        default=None, description="Key in the Secret's data. Default: `value`."
+    )
+    format: DataFormat | None = Field(
+        default=None,
+        description="`cloud-config` or `ignition`. Default: the Secret's key `format`, else "
+        "`cloud-config`.",
+    )
+
+
+class MachineNetworkData(Model):
+    """Network configuration handed to the guest at its first boot, instead of ours."""
+
+    secret_ref: NameRef = Field(description="Secret in the same namespace.")
+    key: SecretKey | None = Field(
+        default=None, description="Key in the Secret's data. Default: `network-data`."
+    )
+
+
+class MachineDriftPolicy(Model):
+    """What happens when somebody changed the machine behind our back."""
+
+    power: DriftAction | None = Field(
+        default=None, description="Power state: `Correct` or `Report`. Default: `Correct`."
+    )
+    hardware: DriftAction | None = Field(
+        default=None,
+        description="Processors, memory, disks and interfaces: `Correct` or `Report`. Default: "
+        "`Correct`.",
+    )
+
+
+class MachineAdopt(Model):
+    """Takes over a machine that exists on the backend."""
+
+    id: Line = Field(description="The backend's stable id of the machine, such as its UUID.")
+    accepted: bool | None = Field(
+        default=None,
+        description="Whether the machine may be changed. Default: false, differences are only "
+        "reported.",
+    )
+
+
+class MachineTemplateSpec(Model):
+    """What a machine and a machine template have in common."""
+
+    image_ref: NameRef | None = Field(
+        default=None,
+        description="VMImage the machine is made from, unless the backend's own field names one.",
+    )
+    hostname: Hostname | None = Field(
+        default=None, description="Host name in the guest. Default: the name of the owner."
+    )
+    cpus: Cpus | None = Field(
+        default=None, description="Virtual processors. Default: the class's, else the image's."
+    )
+    memory_mib: MemoryMiB | None = Field(
+        default=None, description="Memory in MiB. Default: the class's, else the image's."
+    )
+    firmware: Firmware | None = Field(
+        default=None, description="What boots the guest. Default: the class's, else the image's."
+    )
+    features: Annotated[list[Feature], MaxLen(16), LIST_SET] = Field(
+        default_factory=list, description="Further properties, beside the class's."
+    )
+    disks: Disks = Field(
+        default_factory=list, description="Disks beside or instead of the class's, by name."
+    )
+    network_interfaces: Annotated[list[NetworkInterface], MaxLen(16), list_map("name")] = Field(
+        default_factory=list,
+        description="Network interfaces beside or instead of the class's, by name.",
+    )
+    anti_affinity_group: Word | None = Field(
+        default=None,
+        description="Machines of the same group are kept on different hosts where the backend can.",
+    )
+    tags: Annotated[dict[str, LabelValue], MaxLen(32)] = Field(
+        default_factory=dict,
+        description="Tags on the backend, made from the owner's labels by the Provider's "
+        "tagMapping.",
+    )
+    power_off_mode: PowerOffMode | None = Field(
+        default=None, description="How the guest is stopped. Default: `TrySoft`."
+    )
+    power_off_timeout_seconds: int | None = Field(
+        default=None,
+        ge=5,
+        le=86400,
+        description="How long the guest may take to shut down, in seconds. Default: 300.",
+    )
+    drift_policy: MachineDriftPolicy | None = Field(
+        default=None,
+        description="What happens when somebody changed the machine behind our back. Default: it "
+        "is corrected.",
+    )
+    ssh_authorized_keys: Annotated[list[SshKey], MaxLen(32)] = Field(
+        default_factory=list,
+        description="Public keys that may log in; used when there is no userData.",
+    )
+    paused: bool | None = Field(
+        default=None,
+        description="Hands off: nothing is changed, not even on deletion. Default: false.",
+    )
+    deletion_protection: bool | None = Field(
+        default=None, description="Refuse to destroy the machine. Default: false."
+    )
+
+
+class MachineSpec(MachineTemplateSpec):
+    """What a machine should be."""
+
+    provider_ref: NamespacedRef | None = Field(
+        default=None,
+        description="Provider that makes the machine. From the scheduler, or from the failure "
+        "domain of a Machine; never changes.",
+    )
+    placement: MachinePlacement | None = Field(
+        default=None,
+        description="Where the machine is made. Fixed once `instance` exists, unless "
+        "status.createRefused names this failure domain.",
+    )
+    virtual_machine_ref: VirtualMachineRef | None = Field(
+        default=None,
+        description="The VirtualMachine that made this machine. Absent for Cluster API machines.",
+    )
+    instance: Instance | None = Field(
+        default=None,
+        description="Identity on the backend. Written once by the provider, before the first "
+        "creating call.",
+    )
+    provider_id: ProviderID | None = Field(
+        default=None,
+        description="Stable id of the machine, equal to its Node's spec.providerID. Written once "
+        "by the provider, when the machine was seen on the backend.",
+    )
+    move: Move | None = Field(
+        default=None, description="Where the machine stands in moves. Default: epoch 0, Current."
+    )
+    teardown: Teardown | None = Field(
+        default=None,
+        description="What becomes of the machine when this object is deleted. Absent or void: "
+        "the deletion is held.",
+    )
+    class_: ClassSnapshot | None = Field(
+        default=None, description="The VMClass as it was when the machine was made or resized."
+    )
+    power_state: PowerState | None = Field(
+        default=None, description="Power state wanted. Default: `PoweredOn`."
+    )
+    restart_at: Time | None = Field(
+        default=None, description="Restarts the machine once at this moment."
+    )
+    adopt: MachineAdopt | None = Field(
+        default=None,
+        description="Takes over a machine that exists on the backend. Only at creation.",
+    )
+    user_data: MachineUserData | None = Field(default=None, description="Data for the first boot.")
+    network_data: MachineNetworkData | None = Field(
+        default=None,
+        description="Network configuration for the first boot. Default: made from "
+        "networkInterfaces.",
+    )
+
+    @property
+    def epoch(self) -> int:
+        """How often the owner was moved before; 0 when never."""
+        return self.move.epoch if self.move else 0
+
+    @property
+    def role(self) -> MoveRole:
+        """What the machine is in a move; Current when there is none."""
+        return self.move.role if self.move else MoveRole.CURRENT
+
+    @property
+    def wanted_power_state(self) -> PowerState:
+        """Power state wanted, given or by default."""
+        return self.power_state or PowerState.POWERED_ON
+
+    @property
+    def wanted_power_off_mode(self) -> PowerOffMode:
+        """How the guest is stopped, given or by default."""
+        return self.power_off_mode or PowerOffMode.TRY_SOFT
+
+    @property
+    def wanted_power_off_timeout_seconds(self) -> int:
+        """How long the guest may take to shut down in seconds, given or by default."""
+        return self.power_off_timeout_seconds or names.DEFAULT_POWER_OFF_TIMEOUT_SECONDS
+
+
+class Initialization(Model):
+    """What happened once and stays true."""
+
+    provisioned: bool = Field(
+        description="Whether the machine is there, with its providerID. Never goes back to false."
+    )
+
+
+class CreateRefused(Model):
+    """The backend refused to make the machine at this place, and nothing was made."""
+
+    failure_domain: FailureDomainName = Field(description="The place that refused.")
+    reason: ReasonWord = Field(description="Why, as one word.")
+
+
+class TaskStatus(Model):
+    """The backend's own job that is running for the machine."""
+
+    id: Line | None = Field(
+        default=None, description="The backend's handle. Absent: the call was not answered."
+    )
+    operation: Word = Field(description="What the job does, such as create.")
+    started_at: Time | None = Field(default=None, description="When it was started.")
+
+
+class Failures(Model):
+    """Attempts that failed one after the other."""
+
+    count: Count = Field(description="How many.")
+    reason: ReasonWord | None = Field(default=None, description="Why the last one did.")
+
+
+class BackendError(Model):
+    """What the backend said last, in its own words."""
+
+    code: Line = Field(description="Type or code of the error.")
+    message: Text = Field(default="", description="Its text.")
+    time: Time = Field(description="When it was first seen.")
+
+
+class MachineStatus(Model):
+    """What a machine is."""
+
+    initialization: Initialization | None = Field(
+        default=None, description="What happened once and stays true."
+    )
+    addresses: Annotated[list[MachineAddress], MaxLen(256)] | None = Field(
+        default=None,
+        description="Addresses, the most useful first. An empty list says there are none any more.",
+    )
+    failure_domain: FailureDomainName | None = Field(
+        default=None, description="Failure domain the machine is in now."
+    )
+    power_state: PowerState | None = Field(default=None, description="Power state on the backend.")
+    resources: ObservedResources | None = Field(
+        default=None, description="What the guest really has."
+    )
+    pending_changes: Annotated[list[Word], MaxLen(64), LIST_SET] = Field(
+        default_factory=list, description="Fields of the spec that are not in force yet."
+    )
+    guest: Guest | None = Field(default=None, description="What the guest agent tells.")
+    host: Line | None = Field(
+        default=None, description="Host the machine runs on, for people only."
+    )
+    last_restart_time: Time | None = Field(
+        default=None, description="The restartAt that was done last."
+    )
+    observed_generation: Count | None = Field(
+        default=None, description="The metadata.generation this status was computed from."
+    )
+    create_refused: CreateRefused | None = Field(
+        default=None,
+        description="The place that refused to make the machine; it may be placed anew.",
+    )
+    task: TaskStatus | None = Field(
+        default=None, description="The backend's job that is running for the machine."
+    )
+    failures: Failures | None = Field(
+        default=None, description="Attempts that failed one after the other."
+    )
+    next_attempt: Time | None = Field(
+        default=None, description="When it is tried again at the latest."
+    )
+    last_backend_error: BackendError | None = Field(
+        default=None, description="What the backend said last, in its own words."
+    )
+    backend_id: Line | None = Field(
+        default=None,
+        description="The backend's own handle of the machine. A hint: losing it only costs the "
+        "quick proof that a machine is gone.",
+    )
+    conditions: Conditions = Field(
+        default_factory=list,
+        description="Ready and what it is made of: Provisioned, PowerStateSynced, UpToDate, "
+        "AddressesAvailable, Paused.",
+    )
+
+
+def _set_once(path: str, remedy: str) -> Rule:
+    return Rule(
+        f"!has(oldSelf.spec.{path}) || "
+        f"(has(self.spec.{path}) && self.spec.{path} == oldSelf.spec.{path})",
+        f"spec.{path} never changes once it is set: {remedy}",
+        f".spec.{path}",
+    )
+
+
+MACHINE_RULES = (
+    _set_once("providerRef", "delete this machine and make a new one for the other Provider"),
+    _set_once("instance", "delete this machine and make a new one"),
+    _set_once("providerID", "delete this machine and make a new one"),
+    Rule(
+        "!has(oldSelf.spec.instance) || !has(oldSelf.spec.placement) || "
+        "(has(self.spec.placement) && self.spec.placement == oldSelf.spec.placement) || "
+        "(has(self.spec.placement) && !has(oldSelf.spec.providerID) && has(oldSelf.status) && "
+        "has(oldSelf.status.createRefused) && "
+        "oldSelf.status.createRefused.failureDomain == oldSelf.spec.placement.failureDomain)",
+        "spec.placement is fixed once spec.instance exists, unless status.createRefused names its "
+        "failure domain: move the VirtualMachine or replace the Machine",
+        ".spec.placement",
+    ),
+    Rule(
+        "!has(oldSelf.spec.virtualMachineRef) || (has(self.spec.virtualMachineRef) && "
+        "self.spec.virtualMachineRef.name == oldSelf.spec.virtualMachineRef.name)",
+        "spec.virtualMachineRef never names another VirtualMachine: make a machine of its own",
+        ".spec.virtualMachineRef",
+    ),
+    Rule(
+        "has(self.spec.adopt) == has(oldSelf.spec.adopt)",
+        "spec.adopt can be given at creation only and never be removed: make a new machine",
+        ".spec.adopt",
+    ),
+    Rule(
+        "!has(self.spec.adopt) || !has(oldSelf.spec.adopt) || "
+        "self.spec.adopt.id == oldSelf.spec.adopt.id",
+        "spec.adopt.id is immutable: make a new machine to adopt another one",
+        ".spec.adopt.id",
+    ),
+    Rule(
+        "!has(self.spec.adopt) || !has(oldSelf.spec.adopt) || "
+        "!has(oldSelf.spec.adopt.accepted) || !oldSelf.spec.adopt.accepted || "
+        "(has(self.spec.adopt.accepted) && self.spec.adopt.accepted)",
+        "spec.adopt.accepted cannot go back to false: set spec.paused to have hands off",
+        ".spec.adopt.accepted",
+    ),
+    Rule(
+        "!has(oldSelf.status) || !has(oldSelf.status.initialization) || "
+        "!oldSelf.status.initialization.provisioned || !has(self.status) || "
+        "!has(self.status.initialization) || self.status.initialization.provisioned",
+        "status.initialization.provisioned never goes back to false: report trouble in conditions",
+        ".status.initialization.provisioned",
+    ),
+)
+"""What holds for the machine kind of every backend, whoever writes."""
+
+
+class Machine(ResourceObject):
+    """A machine of any backend, as far as all backends agree."""
+
+    cel: ClassVar[tuple[Rule, ...]] = MACHINE_RULES
+
+    spec: MachineSpec = Field(
+        default_factory=MachineSpec, description="What the machine should be."
+    )
+    status: MachineStatus = Field(default_factory=MachineStatus, description="What it is.")

@@ -1,0 +1,153 @@
+"""Every name that is visible in the API: groups, labels, annotations, finalizers, managers."""
+
+from __future__ import annotations
+
+import hashlib
+
+GROUP = "banlieue.io"
+"""API group of what users and platform admins write."""
+
+INFRASTRUCTURE_GROUP = "infrastructure.banlieue.io"
+"""API group of the machine and cluster kinds of our own backends."""
+
+VERSION = "v1alpha1"
+
+# Labels
+
+LABEL_MACHINE_KIND = f"{GROUP}/machine"
+"""On a CRD, value ``true``: a machine kind of some backend."""
+
+LABEL_CLUSTER_KIND = f"{GROUP}/cluster"
+"""On a CRD, value ``true``: a cluster kind of some backend."""
+
+LABEL_CONTRACT = "cluster.x-k8s.io/v1beta2"
+"""On a CRD: the versions that meet the Cluster API contract v1beta2."""
+
+LABEL_IN_USE = f"{GROUP}/in-use"
+"""On a namespace: it holds a Provider with machines and cannot be deleted."""
+
+LABEL_OWNED_BY = f"{GROUP}/owned-by"
+"""On an infrastructure machine: the VirtualMachine that made it, for people."""
+
+LABEL_PROVIDER = f"{GROUP}/provider"
+"""On an infrastructure machine: its Provider, for people; selection uses fields."""
+
+LABEL_AGGREGATE_TO_CONTROLLER = f"{GROUP}/aggregate-to-controller"
+"""On a ClusterRole: its rules are added to the controller's."""
+
+LABEL_AGGREGATE_TO_OPERATOR = f"{GROUP}/aggregate-to-operator"
+"""On a ClusterRole: its rules are added to the operator's."""
+
+# Annotations
+
+ANNOTATION_FAILURE_DOMAINS = f"{GROUP}/failure-domains"
+"""On a Provider: which failure domain name was given to which backend id."""
+
+ANNOTATION_MIGRATE = f"{GROUP}/migrate"
+"""On a VirtualMachine, value ``true``: go on with a move under migrationPolicy manual."""
+
+ANNOTATION_ACCEPT_DATA_LOSS = f"{GROUP}/accept-data-disk-loss"
+"""On a VirtualMachine, value ``true``: move although data disks stay behind."""
+
+ANNOTATION_RELEASE_PREVIOUS = f"{GROUP}/release-previous"
+"""On a VirtualMachine, value ``true``: destroy the machine a move left behind."""
+
+# Finalizers
+
+FINALIZER_VIRTUAL_MACHINE = f"{GROUP}/virtualmachine"
+"""On a VirtualMachine, by the controller: until its machine object is gone."""
+
+FINALIZER_PROVIDER_IN_USE = f"{GROUP}/provider-in-use"
+"""On a Provider, its Secrets and Lease, by the provider: until it has no machine."""
+
+FINALIZER_PROVIDER_WORKLOAD = f"{GROUP}/provider-workload"
+"""On a Provider, by the operator: until its workload is gone."""
+
+FINALIZER_ADDRESSES = f"{GROUP}/addresses"
+"""On a machine, by the controller: until its address claims are gone."""
+
+
+def machine_finalizer(kind: str) -> str:
+    """Name the finalizer a provider holds on its machines.
+
+    Args:
+        kind: machine kind, such as ``VSphereMachine``.
+
+    Returns:
+        ``vspheremachine.infrastructure.banlieue.io`` and the like.
+    """
+    return f"{kind.lower()}.{INFRASTRUCTURE_GROUP}"
+
+
+# Field managers
+
+MANAGER_CONTROLLER = f"{GROUP}/controller"
+MANAGER_OPERATOR = f"{GROUP}/operator"
+
+
+def provider_manager(backend: str, provider_namespace: str, provider_name: str) -> str:
+    """Name the field manager of the process that serves one Provider.
+
+    One manager per Provider, because server-side apply removes what the same manager leaves out:
+    a shared one would let Providers delete each other's rows of VMImage status.
+    """
+    digest = hashlib.sha256(f"{provider_namespace}/{provider_name}".encode()).hexdigest()
+    return f"{GROUP}/provider-{backend}-{digest[:8]}"
+
+
+# Objects
+
+INSTALLATION_CONFIG_MAP = "banlieue-installation"
+"""ConfigMap in the controller's namespace that says which installation this is."""
+
+INSTALLATION_ID = "id"
+INSTALLATION_CLUSTER_UID = "clusterUID"
+INSTALLATION_RECOVERY = "recovery"
+
+SYSTEM_NAMESPACE = "banlieue-system"
+"""Where everything of ours is installed unless told otherwise."""
+
+ROOT_DISK = "root"
+"""Name of the disk that boots and is made from the image."""
+
+DEFAULT_USER_DATA_KEY = "user-data"
+DEFAULT_NETWORK_DATA_KEY = "network-data"
+DEFAULT_CA_KEY = "ca.crt"
+
+BOOTSTRAP_DATA_KEY = "value"
+"""Key of the bootstrap data in a Secret made by a Cluster API bootstrap provider."""
+
+BOOTSTRAP_FORMAT_KEY = "format"
+
+DEFAULT_POWER_OFF_TIMEOUT_SECONDS = 300
+
+# Cluster API
+
+CAPI_GROUP = "cluster.x-k8s.io"
+CAPI_LABEL_CLUSTER_NAME = f"{CAPI_GROUP}/cluster-name"
+CAPI_LABEL_CONTROL_PLANE = f"{CAPI_GROUP}/control-plane"
+CAPI_ANNOTATION_PAUSED = f"{CAPI_GROUP}/paused"
+CAPI_ANNOTATION_MANAGED_BY = f"{CAPI_GROUP}/managed-by"
+CAPI_ANNOTATION_DELETE_FOR_MOVE = "clusterctl.cluster.x-k8s.io/delete-for-move"
+CAPI_ANNOTATION_BLOCK_MOVE = "clusterctl.cluster.x-k8s.io/block-move"
+CAPI_ANNOTATION_TOPOLOGY_DRY_RUN = "topology.cluster.x-k8s.io/dry-run"
+CAPI_CATEGORY = "cluster-api"
+
+# Field paths the API server filters machines by
+
+FIELD_PROVIDER_NAMESPACE = "spec.providerRef.namespace"
+FIELD_PROVIDER_NAME = "spec.providerRef.name"
+FIELD_VIRTUAL_MACHINE_NAME = "spec.virtualMachineRef.name"
+
+
+def plural(kind: str) -> str:
+    """Spell the lower-case plural of a kind as Go's flect does for the words kinds end with.
+
+    Cluster API core computes a CRD's name this way and tries nothing else.
+    """
+    word = kind.lower()
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return f"{word}es"
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return f"{word[:-1]}ies"
+    return f"{word}s"

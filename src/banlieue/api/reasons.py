@@ -1,0 +1,572 @@
+"""The words of conditions, events and phases: one meaning each, the same on every backend."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+
+class Phase(StrEnum):
+    """What a VirtualMachine does, in one word for people."""
+
+    PENDING = "Pending"
+    PROVISIONING = "Provisioning"
+    RUNNING = "Running"
+    STOPPED = "Stopped"
+    SUSPENDED = "Suspended"
+    UPDATING = "Updating"
+    MIGRATING = "Migrating"
+    FAILED = "Failed"
+    DELETING = "Deleting"
+    UNKNOWN = "Unknown"
+
+
+class ReasonClass(StrEnum):
+    """What a reason asks of us and of people."""
+
+    FACT = "F"
+    """Says how things stand; nothing is wrong."""
+    TRANSIENT = "T"
+    """Tried again with growing pauses."""
+    WAIT = "W"
+    """Waits for a change elsewhere, which is watched; tried again slowly."""
+    SPEC = "S"
+    """Not tried again until the spec or a referenced object changes."""
+    CONFLICT = "C"
+    """A person has to decide."""
+
+
+class _Worded(StrEnum):
+    """A word with its meaning."""
+
+    _value_: str
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        """Make the member whose value is the word."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+
+class ConditionType(_Worded):
+    """What a condition is about."""
+
+    READY = "Ready", "Summary of all others: the object does what its spec says."
+    RECONCILING = "Reconciling", "Work is going on; present only while true."
+    STALLED = "Stalled", "Nothing will happen until the spec or rights change; only while true."
+    PAUSED = "Paused", "Hands off was asked for."
+    DELETING = "Deleting", "The object is being deleted; says what that waits for."
+
+    SCHEDULED = "Scheduled", "A Provider and failure domain were chosen."
+    PLACEMENT_VALID = "PlacementValid", "The placement still meets what the spec asks."
+    IMAGE_READY = "ImageReady", "The image can be used where the machine is placed."
+    INFRASTRUCTURE_READY = "InfrastructureReady", "Ready of the infrastructure machine."
+    PROVISIONED = "Provisioned", "The machine was seen on the backend."
+    POWER_STATE_SYNCED = "PowerStateSynced", "The power state is the desired one."
+    UP_TO_DATE = "UpToDate", "Every change of the spec is in force."
+    ADDRESSES_AVAILABLE = "AddressesAvailable", "Every address asked for is known."
+    GUEST_BOOTSTRAPPED = "GuestBootstrapped", "The guest ran its first-boot data."
+    MIGRATING = "Migrating", "A move to another Provider is going on."
+    HELD = "Held", "An admin holds the machine on the backend; drift is not corrected."
+
+    PROVIDER_REACHABLE = "ProviderReachable", "The endpoint answers and is trusted."
+    CREDENTIALS_VALID = "CredentialsValid", "The endpoint accepts the credentials."
+    PERMISSIONS_VALID = "PermissionsValid", "The account has every privilege needed."
+
+
+class Reason(StrEnum):
+    """Why a condition has its status."""
+
+    _value_: str
+    kind: ReasonClass
+    meaning: str
+
+    def __new__(cls, value: str, kind: ReasonClass, meaning: str) -> Self:
+        """Make the member whose value is the word."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.kind = kind
+        member.meaning = meaning
+        return member
+
+    # How things stand
+    READY = "Ready", ReasonClass.FACT, "Everything is as the spec says."
+    NOT_READY = "NotReady", ReasonClass.FACT, "Another condition says what is missing."
+    RECONCILED = "Reconciled", ReasonClass.FACT, "Checked and found right."
+    NOT_OBSERVED = "NotObserved", ReasonClass.FACT, "Not looked at yet."
+    SCHEDULED = "Scheduled", ReasonClass.FACT, "A place was chosen."
+    PLACEMENT_VALID = "PlacementValid", ReasonClass.FACT, "The place meets the spec."
+    IMAGE_READY = "ImageReady", ReasonClass.FACT, "The image can be used there."
+    PROVISIONING = "Provisioning", ReasonClass.FACT, "The machine is being made."
+    PROVISIONED = "Provisioned", ReasonClass.FACT, "The machine exists on the backend."
+    NOT_PROVISIONED = "NotProvisioned", ReasonClass.FACT, "The machine was not made yet."
+    POWERING_ON = "PoweringOn", ReasonClass.FACT, "The machine is being started."
+    POWERING_OFF = "PoweringOff", ReasonClass.FACT, "The machine is being stopped."
+    SUSPENDING = "Suspending", ReasonClass.FACT, "The machine is being suspended."
+    RESTARTING = "Restarting", ReasonClass.FACT, "The machine is being restarted."
+    POWER_STATE_SYNCED = "PowerStateSynced", ReasonClass.FACT, "The power state is right."
+    UPDATING = "Updating", ReasonClass.FACT, "A change of the spec is being made."
+    UP_TO_DATE = "UpToDate", ReasonClass.FACT, "Every change is in force."
+    ADDRESSES_AVAILABLE = "AddressesAvailable", ReasonClass.FACT, "Every address is known."
+    ADDRESSES_NOT_EXPECTED = (
+        "AddressesNotExpected",
+        ReasonClass.FACT,
+        "No address can be known: the machine is off or has no agent.",
+    )
+    DELETING = "Deleting", ReasonClass.FACT, "The object is being deleted."
+    PAUSED = "Paused", ReasonClass.FACT, "Hands off was asked for."
+    NOT_PAUSED = "NotPaused", ReasonClass.FACT, "Nothing asks for hands off."
+    MIGRATING = "Migrating", ReasonClass.FACT, "A move is going on."
+    IMPORTING = "Importing", ReasonClass.FACT, "The image is being imported."
+
+    # The backend
+    PROVIDER_UNREACHABLE = (
+        "ProviderUnreachable",
+        ReasonClass.TRANSIENT,
+        "The endpoint does not answer.",
+    )
+    PROVIDER_AUTH_FAILED = (
+        "ProviderAuthFailed",
+        ReasonClass.WAIT,
+        "The endpoint refused the credentials; correct the Secret.",
+    )
+    PROVIDER_PERMISSION_DENIED = (
+        "ProviderPermissionDenied",
+        ReasonClass.WAIT,
+        "The account lacks a privilege; grant it.",
+    )
+    PROVIDER_TLS_INVALID = (
+        "ProviderTLSInvalid",
+        ReasonClass.WAIT,
+        "The endpoint's certificate is not trusted; correct caBundle or thumbprints.",
+    )
+    PROVIDER_BUSY = "ProviderBusy", ReasonClass.TRANSIENT, "The backend works on the machine."
+    PROVIDER_VERSION_UNSUPPORTED = (
+        "ProviderVersionUnsupported",
+        ReasonClass.WAIT,
+        "The backend's version is not supported; upgrade it.",
+    )
+    INVENTORY_FAILED = (
+        "InventoryFailed",
+        ReasonClass.TRANSIENT,
+        "The backend's inventory could not be read.",
+    )
+    SECRET_MISSING = "SecretMissing", ReasonClass.WAIT, "A referenced Secret does not exist."
+    SECRET_INVALID = "SecretInvalid", ReasonClass.WAIT, "A referenced Secret lacks a key."
+    CA_BUNDLE_MISSING = (
+        "CABundleMissing",
+        ReasonClass.WAIT,
+        "The object or key that caBundle names does not exist.",
+    )
+    CAPABILITY_INVALID = (
+        "CapabilityInvalid",
+        ReasonClass.SPEC,
+        "A declared class or setting has an unknown key or names what is not there.",
+    )
+    BACKEND_IDENTITY_CHANGED = (
+        "BackendIdentityChanged",
+        ReasonClass.CONFLICT,
+        "Another backend answers than the one that holds the machine.",
+    )
+    PROVIDER_NOT_READY = "ProviderNotReady", ReasonClass.WAIT, "The Provider is not Ready."
+    PROVIDER_NOT_FOUND = "ProviderNotFound", ReasonClass.WAIT, "The Provider does not exist."
+    PROVIDER_PAUSED = "ProviderPaused", ReasonClass.WAIT, "The Provider is paused."
+    PROVIDER_READ_ONLY = (
+        "ProviderReadOnly",
+        ReasonClass.WAIT,
+        "The Provider is ReadOnly; nothing on the backend is changed.",
+    )
+    PROVIDER_CORDONED = (
+        "ProviderCordoned",
+        ReasonClass.WAIT,
+        "The Provider takes no new machines.",
+    )
+    PROVIDER_DELETING = "ProviderDeleting", ReasonClass.WAIT, "The Provider is being deleted."
+    PROVIDER_IN_USE = (
+        "ProviderInUse",
+        ReasonClass.WAIT,
+        "The Provider still has machines; delete or move them first.",
+    )
+    PROVIDER_CLASS_NOT_FOUND = (
+        "ProviderClassNotFound",
+        ReasonClass.WAIT,
+        "The ProviderClass does not exist.",
+    )
+    PROVIDER_CLASS_MISMATCH = (
+        "ProviderClassMismatch",
+        ReasonClass.SPEC,
+        "The ProviderClass is of another backend; the old workload stays.",
+    )
+    SERVED_ELSEWHERE = (
+        "ServedElsewhere",
+        ReasonClass.WAIT,
+        "Another process holds the Provider's Lease.",
+    )
+    KIND_NOT_INSTALLED = (
+        "KindNotInstalled",
+        ReasonClass.WAIT,
+        "The backend's kinds are not installed; apply its CRDs.",
+    )
+
+    # Scheduling
+    NO_PROVIDER_MATCHED = (
+        "NoProviderMatched",
+        ReasonClass.WAIT,
+        "No Provider that may be used matches the spec.",
+    )
+    NO_FAILURE_DOMAIN_MATCHED = (
+        "NoFailureDomainMatched",
+        ReasonClass.WAIT,
+        "No failure domain matches the spec.",
+    )
+    PROVIDER_NOT_ALLOWED = (
+        "ProviderNotAllowed",
+        ReasonClass.WAIT,
+        "The Provider does not exist or is not offered to this namespace.",
+    )
+    CLASS_NOT_FOUND = "ClassNotFound", ReasonClass.WAIT, "The VMClass does not exist."
+    IMAGE_NOT_FOUND = "ImageNotFound", ReasonClass.WAIT, "The VMImage does not exist."
+    IMAGE_NOT_READY = "ImageNotReady", ReasonClass.WAIT, "The image cannot be used there yet."
+    IMAGE_TOO_LARGE = (
+        "ImageTooLarge",
+        ReasonClass.SPEC,
+        "The root disk is smaller than the image's minimum.",
+    )
+    ARCHITECTURE_UNSUPPORTED = (
+        "ArchitectureUnsupported",
+        ReasonClass.WAIT,
+        "The image's processor architecture is not there.",
+    )
+    FIRMWARE_UNSUPPORTED = (
+        "FirmwareUnsupported",
+        ReasonClass.WAIT,
+        "Image, class and place have no firmware in common.",
+    )
+    FEATURE_UNSUPPORTED = (
+        "FeatureUnsupported",
+        ReasonClass.WAIT,
+        "A feature of the class is not offered there.",
+    )
+    STORAGE_CLASS_NOT_AVAILABLE = (
+        "StorageClassNotAvailable",
+        ReasonClass.WAIT,
+        "A storage class is not reachable there.",
+    )
+    NETWORK_NOT_AVAILABLE = (
+        "NetworkNotAvailable",
+        ReasonClass.WAIT,
+        "A network class is not reachable there.",
+    )
+    INSUFFICIENT_CAPACITY = (
+        "InsufficientCapacity",
+        ReasonClass.WAIT,
+        "Processors or memory do not suffice.",
+    )
+    INSUFFICIENT_STORAGE = (
+        "InsufficientStorage",
+        ReasonClass.WAIT,
+        "Storage space does not suffice.",
+    )
+    QUOTA_EXCEEDED = "QuotaExceeded", ReasonClass.WAIT, "A quota or licence does not suffice."
+    ANTI_AFFINITY_UNSATISFIED = (
+        "AntiAffinityUnsatisfied",
+        ReasonClass.WAIT,
+        "Every place is too near to a machine to keep away from.",
+    )
+    FAILURE_DOMAIN_NOT_FOUND = (
+        "FailureDomainNotFound",
+        ReasonClass.WAIT,
+        "No Provider of the cluster has that failure domain.",
+    )
+    FAILURE_DOMAIN_CORDONED = (
+        "FailureDomainCordoned",
+        ReasonClass.WAIT,
+        "The failure domain takes no new machines.",
+    )
+    TOO_MANY_FAILURE_DOMAINS = (
+        "TooManyFailureDomains",
+        ReasonClass.WAIT,
+        "More failure domains than a cluster can list; some were left out.",
+    )
+    RECOVERY_PENDING = (
+        "RecoveryPending",
+        ReasonClass.WAIT,
+        "The installation recovers; a machine of this owner may be found yet.",
+    )
+
+    # Placement after scheduling
+    PROVIDER_CHANGED = (
+        "ProviderChanged",
+        ReasonClass.WAIT,
+        "The spec asks for another Provider than the machine has.",
+    )
+    FAILURE_DOMAIN_CHANGED = (
+        "FailureDomainChanged",
+        ReasonClass.WAIT,
+        "The failure domain no longer meets the spec.",
+    )
+    STORAGE_MAPPING_CHANGED = (
+        "StorageMappingChanged",
+        ReasonClass.WAIT,
+        "A storage class means something else than when the disk was made.",
+    )
+    NETWORK_MAPPING_CHANGED = (
+        "NetworkMappingChanged",
+        ReasonClass.WAIT,
+        "A network class means something else than when the interface was made.",
+    )
+    MOVED_BY_BACKEND = (
+        "MovedByBackend",
+        ReasonClass.FACT,
+        "The backend or its admin moved the machine.",
+    )
+    MIGRATION_NOT_APPROVED = (
+        "MigrationNotApproved",
+        ReasonClass.WAIT,
+        "The move waits for annotation banlieue.io/migrate=true.",
+    )
+    MIGRATION_REFUSED = (
+        "MigrationRefused",
+        ReasonClass.SPEC,
+        "migrationPolicy never refuses the move; put the pin back or change the policy.",
+    )
+    MIGRATION_FAILED = "MigrationFailed", ReasonClass.WAIT, "The move failed; the old one runs."
+    DATA_DISKS_AT_RISK = (
+        "DataDisksAtRisk",
+        ReasonClass.WAIT,
+        "The move would leave data disks behind; accept that by annotation.",
+    )
+
+    # Image
+    IMAGE_NOT_AVAILABLE = (
+        "ImageNotAvailable",
+        ReasonClass.WAIT,
+        "The image's source was not found on the backend.",
+    )
+    IMAGE_IMPORT_FAILED = "ImageImportFailed", ReasonClass.TRANSIENT, "The import failed."
+    IMAGE_CHECKSUM_MISMATCH = (
+        "ImageChecksumMismatch",
+        ReasonClass.SPEC,
+        "What was imported is not what the checksum says.",
+    )
+    IMAGE_SOURCE_MISSING = (
+        "ImageSourceMissing",
+        ReasonClass.SPEC,
+        "The image has no source for any Provider there is.",
+    )
+
+    # Before the machine is made
+    WAITING_FOR_INFRASTRUCTURE = (
+        "WaitingForInfrastructure",
+        ReasonClass.WAIT,
+        "The provider has not answered yet.",
+    )
+    WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY = (
+        "WaitingForClusterInfrastructureReady",
+        ReasonClass.WAIT,
+        "The Cluster's infrastructure is not provisioned yet.",
+    )
+    WAITING_FOR_CONTROL_PLANE_INITIALIZED = (
+        "WaitingForControlPlaneInitialized",
+        ReasonClass.WAIT,
+        "The Cluster's control plane is not initialized yet.",
+    )
+    WAITING_FOR_BOOTSTRAP_DATA = (
+        "WaitingForBootstrapData",
+        ReasonClass.WAIT,
+        "The Machine has no bootstrap data yet.",
+    )
+    WAITING_FOR_CONTROL_PLANE_ENDPOINT = (
+        "WaitingForControlPlaneEndpoint",
+        ReasonClass.WAIT,
+        "Nobody has set the control plane endpoint yet.",
+    )
+    WAITING_FOR_OWNER = "WaitingForOwner", ReasonClass.WAIT, "No owner has claimed it yet."
+    WAITING_FOR_GRANT = (
+        "WaitingForGrant",
+        ReasonClass.WAIT,
+        "The right to read the user data is on its way.",
+    )
+    USER_DATA_NOT_FOUND = "UserDataNotFound", ReasonClass.WAIT, "The Secret or key is missing."
+    USER_DATA_TOO_LARGE = (
+        "UserDataTooLarge",
+        ReasonClass.SPEC,
+        "The backend cannot carry that much user data.",
+    )
+    USER_DATA_NOT_GRANTED = (
+        "UserDataNotGranted",
+        ReasonClass.WAIT,
+        "The provider may not read the Secret; grant it.",
+    )
+    USER_DATA_INVALID = (
+        "UserDataInvalid",
+        ReasonClass.SPEC,
+        "The user data is not of the format the image reads.",
+    )
+
+    # Identity
+    NOT_REFERENCED = (
+        "NotReferenced",
+        ReasonClass.WAIT,
+        "The owner does not refer to this object; nothing is made for it.",
+    )
+    OWNERSHIP_CONFLICT = (
+        "OwnershipConflict",
+        ReasonClass.CONFLICT,
+        "A machine of that name or identity belongs to somebody else, or two claim to be it.",
+    )
+    VM_MISSING = (
+        "VMMissing",
+        ReasonClass.CONFLICT,
+        "The machine vanished from the backend; it is never made again unasked.",
+    )
+    ABSENCE_UNPROVEN = (
+        "AbsenceUnproven",
+        ReasonClass.CONFLICT,
+        "The machine was not found, and that it is gone is not proven.",
+    )
+    REBIND_PENDING = (
+        "RebindPending",
+        ReasonClass.WAIT,
+        "The machine on the backend has a later epoch than the object.",
+    )
+    INSTALLATION_UNCONFIRMED = (
+        "InstallationUnconfirmed",
+        ReasonClass.CONFLICT,
+        "This may be a copy of another installation; run banlieue recover.",
+    )
+    TEARDOWN_UNDECIDED = (
+        "TeardownUndecided",
+        ReasonClass.CONFLICT,
+        "The object is deleted, and nobody said what becomes of the machine.",
+    )
+    FOREIGN_DISK_ATTACHED = (
+        "ForeignDiskAttached",
+        ReasonClass.CONFLICT,
+        "A disk we did not make cannot be detached; the machine is not destroyed.",
+    )
+    ADOPTION_PENDING = (
+        "AdoptionPending",
+        ReasonClass.WAIT,
+        "The machine is only observed until spec.adopt.accepted is true.",
+    )
+    ADOPTION_NOT_ALLOWED = (
+        "AdoptionNotAllowed",
+        ReasonClass.WAIT,
+        "The Provider does not let this namespace adopt.",
+    )
+
+    # The life of a machine
+    PROVISIONING_FAILED = (
+        "ProvisioningFailed",
+        ReasonClass.TRANSIENT,
+        "The backend failed to make the machine.",
+    )
+    UPDATE_FAILED = "UpdateFailed", ReasonClass.TRANSIENT, "The backend failed to change it."
+    DELETION_FAILED = "DeletionFailed", ReasonClass.TRANSIENT, "The backend failed to delete it."
+    INVALID_CONFIGURATION = (
+        "InvalidConfiguration",
+        ReasonClass.SPEC,
+        "The backend refused the configuration; correct the spec.",
+    )
+    UNSUPPORTED_BY_PROVIDER = (
+        "UnsupportedByProvider",
+        ReasonClass.SPEC,
+        "The backend or its provider process cannot do that.",
+    )
+    VALUE_NOT_ALLOWED = (
+        "ValueNotAllowed",
+        ReasonClass.SPEC,
+        "The Provider's policy does not allow that value from this namespace.",
+    )
+    RESTART_REQUIRED = (
+        "RestartRequired",
+        ReasonClass.WAIT,
+        "A change comes into force with the next restart.",
+    )
+    BLOCKED_BY_LINKED_CLONE = (
+        "BlockedByLinkedClone",
+        ReasonClass.WAIT,
+        "A disk of a linked clone cannot be changed.",
+    )
+    BLOCKED_BY_SNAPSHOT = (
+        "BlockedBySnapshot",
+        ReasonClass.WAIT,
+        "A machine with snapshots cannot be changed that way.",
+    )
+    BACKUP_IN_PROGRESS = "BackupInProgress", ReasonClass.WAIT, "A backup of the machine runs."
+    DRIFT_DETECTED = "DriftDetected", ReasonClass.WAIT, "Somebody changed the machine."
+    HELD_BY_BACKEND = (
+        "HeldByBackend",
+        ReasonClass.WAIT,
+        "An admin holds the machine on the backend.",
+    )
+    SHUTDOWN_TIMED_OUT = (
+        "ShutdownTimedOut",
+        ReasonClass.TRANSIENT,
+        "The guest did not shut down in time.",
+    )
+    VM_PAUSED = (
+        "VMPaused",
+        ReasonClass.CONFLICT,
+        "The backend stopped the machine and waits for an answer or for space.",
+    )
+    ADDRESS_PENDING = "AddressPending", ReasonClass.WAIT, "An address is not known yet."
+    ADDRESS_POOL_EXHAUSTED = (
+        "AddressPoolExhausted",
+        ReasonClass.WAIT,
+        "The pool has no address left.",
+    )
+    GUEST_AGENT_NOT_READY = (
+        "GuestAgentNotReady",
+        ReasonClass.WAIT,
+        "The guest agent does not answer.",
+    )
+    GUEST_BOOTSTRAP_FAILED = (
+        "GuestBootstrapFailed",
+        ReasonClass.SPEC,
+        "The first-boot data failed in the guest.",
+    )
+    INTERNAL_ERROR = "InternalError", ReasonClass.TRANSIENT, "We failed; the log says how."
+
+
+class EventReason(_Worded):
+    """What happened, in the past tense where it is an act."""
+
+    SCHEDULED = "Scheduled", "A place was chosen."
+    SCHEDULING_FAILED = "SchedulingFailed", "No place was found."
+    IMAGE_IMPORT_STARTED = "ImageImportStarted", "An import was started."
+    IMAGE_IMPORT_COMPLETED = "ImageImportCompleted", "An import was completed."
+    IMAGE_IMPORT_FAILED = "ImageImportFailed", "An import failed."
+    PROVISIONING_STARTED = "ProvisioningStarted", "The machine was begun."
+    PROVISIONED = "Provisioned", "The machine was seen on the backend."
+    PROVISIONING_FAILED = "ProvisioningFailed", "The machine could not be made."
+    REBOUND = "Rebound", "An existing machine of this owner was found and taken."
+    POWERED_ON = "PoweredOn", "The machine was started."
+    POWERED_OFF = "PoweredOff", "The machine was stopped."
+    SUSPENDED = "Suspended", "The machine was suspended."
+    SHUTDOWN_TIMED_OUT = "ShutdownTimedOut", "The guest did not shut down in time."
+    RESTARTED = "Restarted", "The machine was restarted."
+    RESIZED = "Resized", "Processors or memory were changed."
+    RESTART_REQUIRED = "RestartRequired", "A change waits for a restart."
+    DISK_GROWN = "DiskGrown", "A disk was grown."
+    ADDRESS_ASSIGNED = "AddressAssigned", "An address became known."
+    ADDRESS_LOST = "AddressLost", "An address went away."
+    DRIFT_DETECTED = "DriftDetected", "Somebody changed the machine."
+    DRIFT_CORRECTED = "DriftCorrected", "The change was put right."
+    MOVED_BY_BACKEND = "MovedByBackend", "The backend moved the machine."
+    MIGRATION_STARTED = "MigrationStarted", "A move was begun."
+    MIGRATION_COMPLETED = "MigrationCompleted", "A move was completed."
+    MIGRATION_FAILED = "MigrationFailed", "A move failed and was undone."
+    ADOPTED = "Adopted", "An existing machine was taken over."
+    OWNERSHIP_CONFLICT = "OwnershipConflict", "A machine belongs to somebody else."
+    VM_MISSING = "VMMissing", "The machine vanished from the backend."
+    RECREATED = "Recreated", "A vanished machine was made again, as asked."
+    DELETING = "Deleting", "The machine's end was begun."
+    DELETED = "Deleted", "The machine was destroyed."
+    ORPHANED = "Orphaned", "The machine was left on the backend, as asked."
+    PROVIDER_UNREACHABLE = "ProviderUnreachable", "The endpoint stopped answering."
+    PROVIDER_RECOVERED = "ProviderRecovered", "The endpoint answers again."
+    SERVED_ELSEWHERE = "ServedElsewhere", "Another process holds the Provider's Lease."

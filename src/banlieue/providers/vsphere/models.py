@@ -1,0 +1,197 @@
+"""The vSphere kinds: the common machine and cluster, and what only vSphere has."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Le, MaxLen
+from pydantic import Field, StringConstraints
+
+from banlieue.api.infrastructure.cluster import InfraCluster
+from banlieue.api.infrastructure.machine import (
+    MACHINE_RULES,
+    Machine,
+    MachineSpec,
+    MachineTemplateSpec,
+)
+from banlieue.api.infrastructure.template import (
+    InfraClusterTemplate,
+    MachineTemplateStatus,
+    TemplateMetadata,
+    cluster_definition,
+    machine_definition,
+    template_definition,
+)
+from banlieue.api.markers import TEMPLATE, Definition, Rule
+from banlieue.api.meta import Model, Resource, ResourceObject
+from banlieue.api.resources import infrastructure
+from banlieue.api.types import Line
+
+VSPHERE_MACHINES = infrastructure("VSphereMachine")
+VSPHERE_MACHINE_TEMPLATES = infrastructure("VSphereMachineTemplate")
+VSPHERE_CLUSTERS = infrastructure("VSphereCluster")
+VSPHERE_CLUSTER_TEMPLATES = infrastructure("VSphereClusterTemplate")
+
+RESERVED_EXTRA_CONFIG = ("guestinfo.", "banlieue.", "disk.enableuuid")
+"""Beginnings of configuration keys that are ours, in lower case."""
+
+
+class CloneMode(StrEnum):
+    """How the disks of a template are copied."""
+
+    LINKED = "Linked"
+    FULL = "Full"
+
+
+class VSphereFields(Model):
+    """What only vSphere has. From another namespace than the Provider's, its policy decides."""
+
+    template: Line | None = Field(
+        default=None,
+        description="Template to clone, by name, inventory path or UUID. Beats imageRef.",
+    )
+    clone_mode: CloneMode | None = Field(
+        default=None,
+        description="`Linked` shares disks with the template's snapshot and is fast, `Full` "
+        "copies them. Default: `Linked` where the template has a snapshot and the root disk "
+        "keeps its size, else `Full`.",
+    )
+    snapshot: Line | None = Field(
+        default=None,
+        description="Snapshot of the template for a linked clone. Default: the current one.",
+    )
+    datacenter: Line | None = Field(
+        default=None,
+        description="Datacenter, by name or inventory path. Default: the failure domain's.",
+    )
+    cluster: Line | None = Field(
+        default=None,
+        description="Compute cluster, by name or inventory path. Default: the failure domain's.",
+    )
+    resource_pool: Line | None = Field(
+        default=None,
+        description="Resource pool, by name or inventory path. Default: the failure domain's.",
+    )
+    folder: Line | None = Field(
+        default=None,
+        description="Folder, by name or inventory path. Default: the Provider's.",
+    )
+    datastore: Line | None = Field(
+        default=None,
+        description="Datastore or datastore cluster of the root disk, by name. Default: the "
+        "storage class's.",
+    )
+    storage_policy: Line | None = Field(
+        default=None, description="Storage policy of the disks. Default: the storage class's."
+    )
+    hardware_version: (
+        Annotated[str, StringConstraints(max_length=6, pattern=r"^vmx-[0-9]{1,2}$")] | None
+    ) = Field(
+        default=None,
+        description="Least virtual hardware version, such as vmx-19. Default: the template's.",
+    )
+    num_cores_per_socket: Annotated[int, Ge(1), Le(256)] | None = Field(
+        default=None, description="Cores per virtual socket. Default: the template's."
+    )
+    extra_config: Annotated[
+        dict[str, Annotated[str, MaxLen(1024)]],
+        MaxLen(32),
+        Rule(
+            "self.all(key, !['guestinfo.', 'banlieue.', 'disk.enableuuid']"
+            ".exists(start, key.lowerAscii().startsWith(start)))",
+            "extraConfig must not have keys that begin with guestinfo., banlieue. or "
+            "disk.enableUUID: use userData, or leave them to us",
+        ),
+    ] = Field(
+        default_factory=dict,
+        description="Further configuration keys of the virtual machine. Keys that are ours are "
+        "refused.",
+    )
+
+
+class VSphereMachineSpec(VSphereFields, MachineSpec):
+    """What a vSphere machine should be."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.imageRef) || has(self.template) || has(self.adopt)",
+            "imageRef or template is required without adopt: name a VMImage or a template",
+            ".imageRef",
+        ),
+    )
+
+
+class VSphereMachine(Machine):
+    """A virtual machine on vSphere, made for a VirtualMachine or a Cluster API Machine."""
+
+    resource: ClassVar[Resource] = VSPHERE_MACHINES
+    definition: ClassVar[Definition] = machine_definition("vsm")
+    cel: ClassVar[tuple[Rule, ...]] = MACHINE_RULES
+
+    spec: VSphereMachineSpec = Field(description="What the machine should be.")
+
+
+class VSphereMachineTemplateSpec(VSphereFields, MachineTemplateSpec):
+    """What every vSphere machine made from a template should be."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.imageRef) || has(self.template)",
+            "imageRef or template is required: name a VMImage or a template",
+            ".imageRef",
+        ),
+    )
+
+
+class VSphereMachineTemplateResource(Model):
+    """What is copied into a machine."""
+
+    metadata: TemplateMetadata = Field(
+        default_factory=TemplateMetadata, description="Labels and annotations of the machine."
+    )
+    spec: Annotated[VSphereMachineTemplateSpec, TEMPLATE] = Field(
+        description="Spec of the machine."
+    )
+
+
+class VSphereMachineTemplateBody(Model):
+    """The template."""
+
+    template: VSphereMachineTemplateResource = Field(description="What is copied into a machine.")
+
+
+class VSphereMachineTemplate(ResourceObject):
+    """What Cluster API makes vSphere machines from. Immutable: rollouts replace it."""
+
+    resource: ClassVar[Resource] = VSPHERE_MACHINE_TEMPLATES
+    definition: ClassVar[Definition] = template_definition("vsmt")
+
+    spec: VSphereMachineTemplateBody = Field(description="The template.")
+    status: MachineTemplateStatus = Field(
+        default_factory=MachineTemplateStatus,
+        description="What a machine made from it would offer, for scaling from zero.",
+    )
+
+
+class VSphereCluster(InfraCluster):
+    """A Kubernetes cluster over one or several vCenters."""
+
+    resource: ClassVar[Resource] = VSPHERE_CLUSTERS
+    definition: ClassVar[Definition] = cluster_definition("vsc")
+
+
+class VSphereClusterTemplate(InfraClusterTemplate):
+    """What a ClusterClass makes vSphere clusters from."""
+
+    resource: ClassVar[Resource] = VSPHERE_CLUSTER_TEMPLATES
+    definition: ClassVar[Definition] = template_definition("vsct")
+
+
+KINDS: tuple[type[ResourceObject], ...] = (
+    VSphereMachine,
+    VSphereMachineTemplate,
+    VSphereCluster,
+    VSphereClusterTemplate,
+)
+RESOURCES: tuple[Resource, ...] = tuple(kind.resource for kind in KINDS)

@@ -1,0 +1,118 @@
+"""The simulated kinds: the common machine and cluster with nothing added."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from banlieue.api.infrastructure.cluster import InfraCluster
+from banlieue.api.infrastructure.machine import (
+    MACHINE_RULES,
+    Machine,
+    MachineSpec,
+    MachineTemplateSpec,
+)
+from banlieue.api.infrastructure.template import (
+    InfraClusterTemplate,
+    MachineTemplateStatus,
+    TemplateMetadata,
+    cluster_definition,
+    machine_definition,
+    template_definition,
+)
+from banlieue.api.markers import TEMPLATE, Definition, Rule
+from banlieue.api.meta import Model, Resource, ResourceObject
+from banlieue.api.resources import infrastructure
+
+SIMULATED_MACHINES = infrastructure("SimulatedMachine")
+SIMULATED_MACHINE_TEMPLATES = infrastructure("SimulatedMachineTemplate")
+SIMULATED_CLUSTERS = infrastructure("SimulatedCluster")
+SIMULATED_CLUSTER_TEMPLATES = infrastructure("SimulatedClusterTemplate")
+
+
+class SimulatedMachineSpec(MachineSpec):
+    """What a simulated machine should be."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.imageRef) || has(self.adopt)",
+            "imageRef is required without adopt: name a VMImage",
+            ".imageRef",
+        ),
+    )
+
+
+class SimulatedMachine(Machine):
+    """A machine that exists in the memory of its provider, for demos and tests."""
+
+    resource: ClassVar[Resource] = SIMULATED_MACHINES
+    definition: ClassVar[Definition] = machine_definition("simm")
+    cel: ClassVar[tuple[Rule, ...]] = MACHINE_RULES
+
+    spec: SimulatedMachineSpec = Field(description="What the machine should be.")
+
+
+class SimulatedMachineTemplateSpec(MachineTemplateSpec):
+    """What every simulated machine made from a template should be."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.imageRef)",
+            "imageRef is required: name a VMImage",
+            ".imageRef",
+        ),
+    )
+
+
+class SimulatedMachineTemplateResource(Model):
+    """What is copied into a machine."""
+
+    metadata: TemplateMetadata = Field(
+        default_factory=TemplateMetadata, description="Labels and annotations of the machine."
+    )
+    spec: Annotated[SimulatedMachineTemplateSpec, TEMPLATE] = Field(
+        description="Spec of the machine."
+    )
+
+
+class SimulatedMachineTemplateBody(Model):
+    """The template."""
+
+    template: SimulatedMachineTemplateResource = Field(description="What is copied into a machine.")
+
+
+class SimulatedMachineTemplate(ResourceObject):
+    """What Cluster API makes simulated machines from. Immutable: rollouts replace it."""
+
+    resource: ClassVar[Resource] = SIMULATED_MACHINE_TEMPLATES
+    definition: ClassVar[Definition] = template_definition("simmt")
+
+    spec: SimulatedMachineTemplateBody = Field(description="The template.")
+    status: MachineTemplateStatus = Field(
+        default_factory=MachineTemplateStatus,
+        description="What a machine made from it would offer, for scaling from zero.",
+    )
+
+
+class SimulatedCluster(InfraCluster):
+    """A Kubernetes cluster over simulated Providers."""
+
+    resource: ClassVar[Resource] = SIMULATED_CLUSTERS
+    definition: ClassVar[Definition] = cluster_definition("simc")
+
+
+class SimulatedClusterTemplate(InfraClusterTemplate):
+    """What a ClusterClass makes simulated clusters from."""
+
+    resource: ClassVar[Resource] = SIMULATED_CLUSTER_TEMPLATES
+    definition: ClassVar[Definition] = template_definition("simct")
+
+
+KINDS: tuple[type[ResourceObject], ...] = (
+    SimulatedMachine,
+    SimulatedMachineTemplate,
+    SimulatedCluster,
+    SimulatedClusterTemplate,
+)
+RESOURCES: tuple[Resource, ...] = tuple(kind.resource for kind in KINDS)
