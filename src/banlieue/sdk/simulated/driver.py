@@ -1,0 +1,298 @@
+"""The driver of the simulated backend: one session to one simulated world."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from banlieue.api.reasons import Reason
+from banlieue.api.types import PowerOffMode, PowerState
+from banlieue.api.v1alpha1.provider import Capabilities
+from banlieue.api.v1alpha1.vmimage import ImageSource
+from banlieue.sdk.driver import (
+    About,
+    Changes,
+    DiskState,
+    FailureDomain,
+    Image,
+    MachineRef,
+    MachineState,
+    MissingPrivilege,
+    Task,
+)
+from banlieue.sdk.errors import AbsenceUnproven, Foreign, NeedsOperator, Transient
+from banlieue.sdk.identity import Mark, valid_mark
+from banlieue.sdk.simulated.faultmap import driver_error, uniform_errors
+from banlieue.sdk.simulated.faults import Code, WorldFault
+from banlieue.sdk.simulated.session import Session
+from banlieue.sdk.simulated.states import Plan, domain_state, hardware, machine_state, vm_spec
+from banlieue.sdk.simulated.world import READ
+
+Json = dict[str, Any]
+
+_LONGEST_POLL = 5.0
+_SHORTEST_POLL = 0.02
+_REASONS = {"create": Reason.PROVISIONING_FAILED, "delete": Reason.DELETION_FAILED}
+
+
+class SimulatedDriver:
+    """A driver with the powers of a change feed, an inventory, detaching and unmarking."""
+
+    def __init__(self, session: Session, capabilities: Capabilities) -> None:
+        self._session = session
+        self._capabilities = capabilities
+        self._cursor = ""
+
+    # The place
+
+    def about(self) -> About:
+        """Who answers, its version, and which rights are missing."""
+        with uniform_errors():
+            answer = self._session.call("about")
+        missing = tuple(MissingPrivilege(*pair) for pair in answer["missing_privileges"])
+        return About(answer["identity"], answer["version"], missing)
+
+    def failure_domains(self) -> Sequence[FailureDomain]:
+        """All failure domains with the declared classes that are there."""
+        with uniform_errors():
+            domains = self._session.call("domains")
+        return [domain_state(domain, self._capabilities) for domain in domains]
+
+    def find_image(self, image: ImageSource, where: FailureDomain) -> Image | None:
+        """The image whose name is the source's `ref`, if the failure domain has it."""
+        with uniform_errors():
+            domains = self._session.call("domains")
+            found = self._session.call("image", ref=image.ref)
+        there = any(
+            domain["id"] == where.id and image.ref in domain["images"] for domain in domains
+        )
+        if not (there and found):
+            return None
+        return Image(found["ref"], found["disk_gib"], found["firmware"])
+
+    # Looking
+
+    def observe(self, ref: MachineRef) -> MachineState | None:
+        """The machine's VM, or one that has its name; None proves that there is none."""
+        with uniform_errors():
+            vm = self._find(ref) or self._find_for_certain(ref)
+        return machine_state(vm) if vm else None
+
+    def marked(self) -> Sequence[MachineState]:
+        """Every visible VM that carries a readable mark."""
+        with uniform_errors():
+            states = [machine_state(vm) for vm in self._session.call("find", marked=True)]
+        return [state for state in states if state.mark]
+
+    def changes(self, timeout: float) -> Changes:
+        """Block until something changed, for at most `timeout` seconds."""
+        with uniform_errors():
+            answer = self._session.changes(self._cursor, timeout)
+        self._cursor = answer["cursor"]
+        return Changes(
+            frozenset(answer["vms"]), frozenset(answer["tasks"]), everything=answer["everything"]
+        )
+
+    def _find(self, ref: MachineRef) -> Json | None:
+        if ref.uuid is None:
+            return self._find_unminted(ref)
+        hits = self._session.call("find", uuid=ref.uuid)
+        if not hits:
+            hits = self._session.call("find", name=ref.name, domain=ref.failure_domain)
+        return _only(hits, ref)
+
+    def _find_unminted(self, ref: MachineRef) -> Json | None:
+        """By name and mark over the whole world: a valid mark beats a mere name."""
+        marked = [vm for vm in self._session.call("find", marked=True) if _carries(vm, ref)]
+        if marked:
+            return _only(marked, ref)
+        return _only(self._session.call("find", name=ref.name), ref)
+
+    def _find_for_certain(self, ref: MachineRef) -> Json | None:
+        """Look again between two checks that nothing can be overlooked."""
+        self._check_sight()
+        if ref.seen:
+            self._check_handle(ref)
+        else:
+            self._check_coming(ref)
+        vm = self._find(ref)
+        if vm is None:
+            self._check_sight()
+        return vm
+
+    def _check_sight(self) -> None:
+        missing = self._session.call("about")["missing_privileges"]
+        if any(privilege == READ for privilege, _ in missing):
+            raise AbsenceUnproven(
+                "the VM was not found, but the account cannot see everything; give it the right "
+                "to read all VMs"
+            )
+
+    def _check_handle(self, ref: MachineRef) -> None:
+        if ref.backend_id is None:
+            return
+        try:
+            self._session.call("find", id=ref.backend_id)
+        except WorldFault as fault:
+            if fault.code == Code.NOT_FOUND:
+                return
+            raise
+        raise AbsenceUnproven(
+            "the VM that was this machine is there with another identity; find out who changed it"
+        )
+
+    def _check_coming(self, ref: MachineRef) -> None:
+        """Nothing of that name is being made, nor may a call to make it still arrive."""
+        if ref.name in self._session.unresolved:
+            raise AbsenceUnproven(
+                "a call to make the VM got no answer and may still arrive; this is looked at again"
+            )
+        where = ref.failure_domain if ref.uuid else None
+        if self._session.call("creating", name=ref.name, domain=where):
+            raise AbsenceUnproven("a VM of this name is being made; this is looked at again")
+
+    # Changing
+
+    def create(self, plan: Plan) -> Task | None:
+        """Start making the VM, whole in one call; one that is made or under way is found."""
+        if plan.image is None:
+            raise NeedsOperator(
+                Reason.IMAGE_NOT_AVAILABLE,
+                "the image is not in the failure domain; put it there or correct the VMImage",
+            )
+        with uniform_errors():
+            try:
+                return _task(self._session.create(vm_spec(plan)))
+            except WorldFault as fault:
+                if fault.code != Code.DUPLICATE_NAME:
+                    raise
+            return self._look_again(plan)
+
+    def _look_again(self, plan: Plan) -> Task | None:
+        """Our name is taken: by this very machine, by its creation, or by somebody else."""
+        where = plan.failure_domain.id
+        for task in self._session.call("creating", name=plan.ref.name, domain=where):
+            if task["create"]["uuid"] == plan.ref.uuid:
+                return _task(task)
+            raise Foreign("somebody else is making a VM of this machine's name; rename one of them")
+        if self._session.call("find", uuid=plan.ref.uuid):
+            return None
+        if self._session.call("find", name=plan.ref.name, domain=where):
+            raise Foreign(
+                "a VM of this machine's name belongs to somebody else; rename one of them"
+            )
+        self._check_sight()
+        raise Transient(Reason.PROVIDER_BUSY, "the VM's name was just released; it is tried again")
+
+    def update(self, plan: Plan, seen: MachineState) -> Task | None:
+        """Take one step: power first, then hardware."""
+        with uniform_errors(Reason.UPDATE_FAILED):
+            vm = self._session.call("find", id=seen.backend_id)[0]
+            if vm["uuid"] != plan.ref.uuid:
+                raise Foreign("the VM has another identity than this machine; it is left alone")
+            if (busy := _running(vm)) is not None:
+                return busy
+            if vm["power"] != plan.power:
+                return self._switch(plan, vm)
+            if (wanted := hardware(plan, vm)) is not None:
+                return _task(self._session.call("reconfigure", vm=vm["id"], hardware=wanted))
+        return None
+
+    def _switch(self, plan: Plan, vm: Json) -> Task:
+        if plan.power == PowerState.POWERED_ON or vm["power"] == PowerState.SUSPENDED:
+            return _task(self._session.call("power_on", vm=vm["id"]))
+        if plan.power == PowerState.SUSPENDED:
+            method = "suspend" if vm["power"] == PowerState.POWERED_ON else "power_on"
+            return _task(self._session.call(method, vm=vm["id"]))
+        if plan.power_off_mode == PowerOffMode.HARD:
+            return _task(self._session.call("power_off", vm=vm["id"]))
+        force = plan.power_off_mode == PowerOffMode.TRY_SOFT
+        timeout = plan.power_off_timeout
+        return _task(self._session.call("shutdown", vm=vm["id"], timeout=timeout, force=force))
+
+    def delete(self, ref: MachineRef) -> Task | None:
+        """Take one step: power off, then destroy."""
+        with uniform_errors(Reason.DELETION_FAILED):
+            vm = self._own(ref)
+            if vm is None:
+                return None
+            if (busy := _running(vm)) is not None:
+                return busy
+            method = "destroy" if vm["power"] == PowerState.POWERED_OFF else "power_off"
+            return _task(self._session.call(method, vm=vm["id"]))
+
+    def detach_disks(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
+        """Detach disks without deleting them."""
+        with uniform_errors(Reason.UPDATE_FAILED):
+            vm = self._own(ref)
+            if vm is None:
+                return None
+            wanted = {disk.id for disk in disks}
+            attached = [disk["id"] for disk in vm["disks"] if disk["id"] in wanted]
+            if not attached:
+                return None
+            if (busy := _running(vm)) is not None:
+                return busy
+            return _task(self._session.call("detach", vm=vm["id"], disks=attached))
+
+    def remove_mark(self, ref: MachineRef) -> Task | None:
+        """Take the mark off the VM."""
+        with uniform_errors(Reason.UPDATE_FAILED):
+            vm = self._own(ref)
+            if vm is None or vm["mark"] is None:
+                return None
+            if (busy := _running(vm)) is not None:
+                return busy
+            return _task(self._session.call("remove_mark", vm=vm["id"]))
+
+    def _own(self, ref: MachineRef) -> Json | None:
+        """The VM of the machine's UUID, never one of its name only; None proves there is none."""
+        if ref.uuid is None:
+            return None
+        vm = self._find(ref) or self._find_for_certain(ref)
+        if vm is not None and vm["uuid"] != ref.uuid:
+            self._check_sight()
+            return None
+        return vm
+
+    def poll(self, task: Task) -> Task | None:
+        """The task while it runs; raises what it failed with."""
+        with uniform_errors():
+            try:
+                found = self._session.call("task", task=task.handle)
+            except WorldFault as fault:
+                if fault.code == Code.NOT_FOUND:
+                    return None
+                raise
+        if failed := found["fault"]:
+            otherwise = _REASONS.get(found["operation"], Reason.UPDATE_FAILED)
+            raise driver_error(failed["code"], failed["message"], otherwise=otherwise)
+        return _task(found) if found["state"] == "running" else None
+
+
+def _task(task: Json) -> Task:
+    pause = min(_LONGEST_POLL, max(_SHORTEST_POLL, task["left"]))
+    return Task(handle=task["id"], operation=task["operation"], poll_after=pause)
+
+
+def _running(vm: Json) -> Task | None:
+    """Our own unfinished task on the VM; raises when the task is somebody else's."""
+    if vm["foreign_task"]:
+        raise driver_error(Code.BUSY, f"a foreign task runs on {vm['id']}")
+    return _task(vm["task"]) if vm["task"] else None
+
+
+def _carries(vm: Json, ref: MachineRef) -> bool:
+    mark = Mark.decode(vm["mark"])
+    return (
+        mark is not None
+        and valid_mark(mark, vm["uuid"])
+        and (mark.owner, mark.epoch) == (ref.owner, ref.epoch)
+    )
+
+
+def _only(hits: list[Json], ref: MachineRef) -> Json | None:
+    if len(hits) > 1:
+        raise Foreign(
+            f"{len(hits)} VMs could be this machine ({ref.name}); none is touched, remove the "
+            "wrong ones"
+        )
+    return hits[0] if hits else None

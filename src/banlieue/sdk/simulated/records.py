@@ -1,0 +1,253 @@
+"""What a simulated hypervisor is made of: plain records, kept in memory or in a state file."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ON = "PoweredOn"
+OFF = "PoweredOff"
+SUSPENDED = "Suspended"
+
+MIB_PER_GIB = 1024
+
+
+class Record(BaseModel):
+    """Base of all records: no unknown fields, assignments are not re-validated."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Fault(Record):
+    """The world's own error: a code a driver maps, and words for people."""
+
+    code: str
+    message: str
+
+
+class Host(Record):
+    """A machine that runs VMs; one that is not connected or in maintenance takes no new ones."""
+
+    name: str
+    cpus: int = 64
+    memory_mib: int = 512 * MIB_PER_GIB
+    connected: bool = True
+    maintenance: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether new VMs may start here."""
+        return self.connected and not self.maintenance
+
+
+class Domain(Record):
+    """A failure domain. VM names are unique in one domain, not across domains."""
+
+    id: str
+    path: tuple[str, ...]
+    hosts: list[Host]
+    pools: list[str]
+    networks: list[str]
+    images: list[str]
+    labels: dict[str, str] = {}
+
+
+class Image(Record):
+    """A source of root disks."""
+
+    ref: str
+    disk_gib: int = 8
+    firmware: str | None = None
+    os_name: str = "Linux"
+
+
+class Disk(Record):
+    """A disk and what is on it: `content` stands for the data and never changes by itself.
+
+    `name` is the name in the plan of the VM that made it; foreign disks have none.
+    """
+
+    id: str
+    pool: str
+    size_gib: int
+    content: str
+    name: str | None = None
+
+
+class Nic(Record):
+    """A network interface; `addresses` are what the guest reports once it is up."""
+
+    name: str
+    network: str
+    mac: str
+    connected: bool = True
+    addresses: tuple[str, ...] = ()
+
+
+class Vm(Record):
+    """A VM. `mark` is one line of text in its metadata; `booted` and `due` are in seconds.
+
+    `guest_due` is when the guest will report; None while it is off, up, or hung.
+    """
+
+    id: str
+    name: str
+    uuid: str
+    domain: str
+    host: str
+    power: str
+    cpus: int
+    memory_mib: int
+    mark: str | None = None
+    firmware: str = "bios"
+    hostname: str = ""
+    os_name: str = ""
+    seed_digest: str | None = None
+    tags: dict[str, str] = {}
+    disks: list[Disk] = []
+    nics: list[Nic] = []
+    guest_due: float | None = None
+    guest_up: bool = False
+    guest_hung: bool = False
+    last_boot: str | None = None
+    hidden: bool = False
+    held: bool = False
+
+
+class DiskSpec(Record):
+    """A disk to make, or the id of a detached one to attach again."""
+
+    name: str
+    pool: str
+    size_gib: int | None = None
+    existing: str | None = None
+
+
+class NicSpec(Record):
+    """An interface to make; without `mac` the world draws one."""
+
+    name: str
+    network: str
+    mac: str | None = None
+    connected: bool = True
+    static: tuple[str, ...] = ()
+    dhcp: bool = True
+
+
+class VmSpec(Record):
+    """Everything one create call says. The first disk is copied from the image."""
+
+    name: str
+    uuid: str
+    domain: str
+    mark: str | None = None
+    image: str | None = None
+    cpus: int = 1
+    memory_mib: int = MIB_PER_GIB
+    firmware: str = "bios"
+    hostname: str = ""
+    seed_digest: str | None = None
+    tags: dict[str, str] = {}
+    disks: list[DiskSpec] = []
+    nics: list[NicSpec] = []
+    power: str = ON
+
+
+class Hardware(Record):
+    """What a reconfigure asks for. Sizes only grow; disks and interfaces it omits are kept."""
+
+    cpus: int
+    memory_mib: int
+    disks: list[DiskSpec] = []
+    connected: dict[str, bool] = {}
+
+
+class Task(Record):
+    """A job of the world. It ends at `due` and is forgotten some time after it ended.
+
+    `account` is who started it; anything but the session's own account is foreign to it.
+    """
+
+    id: str
+    operation: str
+    account: str
+    due: float
+    vm: str | None = None
+    create: VmSpec | None = None
+    hardware: Hardware | None = None
+    disks: list[str] = []
+    force: bool = False
+    fails_with: Fault | None = None
+    state: str = "running"
+    fault: Fault | None = None
+    ended: float | None = None
+
+
+class LateCall(Record):
+    """A call that was lost on its way and will arrive at `due`; nobody waits for its answer."""
+
+    due: float
+    method: str
+    params: dict[str, object]
+    account: str
+
+
+class Account(Record):
+    """A login; the password is kept as a salted digest."""
+
+    salt: str
+    digest: str
+
+
+class Latencies(Record):
+    """How long things take, in seconds; each is stretched by a random part of up to `jitter`."""
+
+    create: float = 0.2
+    power: float = 0.05
+    shutdown: float = 0.1
+    boot: float = 0.2
+    delete: float = 0.05
+    reconfigure: float = 0.05
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
+
+
+class State(Record):
+    """A whole world. Times are seconds of its clock; `saved_at` lets a loader shift them."""
+
+    identity: str
+    version: str = "1.0.0"
+    domains: list[Domain]
+    images: dict[str, Image]
+    accounts: dict[str, Account] = {}
+    vms: dict[str, Vm] = {}
+    detached: dict[str, Disk] = {}
+    tasks: dict[str, Task] = {}
+    late: list[LateCall] = []
+    latencies: Latencies = Latencies()
+    task_memory: float = 600.0
+    missing_privileges: list[tuple[str, str]] = []
+    serial: int = 0
+    saved_at: float = 0.0
+
+
+def default_state(identity: str) -> State:
+    """A small data centre: two failure domains of two hosts with the same pools and networks."""
+    images = {
+        ref: Image(ref=ref, os_name=os_name)
+        for ref, os_name in (
+            ("ubuntu-24.04", "Ubuntu 24.04 LTS"),
+            ("ubuntu-22.04", "Ubuntu 22.04 LTS"),
+            ("debian-12", "Debian GNU/Linux 12"),
+        )
+    }
+    domains = [
+        Domain(
+            id=f"domain-{letter}",
+            path=("sim", letter),
+            hosts=[Host(name=f"host-{letter}{number}") for number in (1, 2)],
+            pools=["fast", "slow"],
+            networks=["lan", "dmz"],
+            images=list(images),
+        )
+        for letter in ("a", "b")
+    ]
+    return State(identity=identity, domains=domains, images=images)

@@ -1,0 +1,179 @@
+"""Translation between plans and states of the SDK and the records of a world."""
+
+import hashlib
+from typing import Any
+
+from banlieue.api.types import PowerState
+from banlieue.api.v1alpha1.provider import Capabilities
+from banlieue.sdk.driver import (
+    Address,
+    Capacity,
+    DiskPlan,
+    DiskState,
+    FailureDomain,
+    Guest,
+    MachinePlan,
+    MachineState,
+    NicPlan,
+)
+from banlieue.sdk.identity import Mark
+from banlieue.sdk.simulated.models import SimulatedMachineSpec
+
+Json = dict[str, Any]
+Plan = MachinePlan[SimulatedMachineSpec]
+
+STORAGE_KEY = "pool"
+NETWORK_KEY = "network"
+_DYNAMIC = frozenset({"dhcp", "slaac"})
+_INITIAL = {
+    PowerState.POWERED_ON: PowerState.POWERED_ON,
+    PowerState.POWERED_OFF: PowerState.POWERED_OFF,
+    PowerState.SUSPENDED: PowerState.POWERED_OFF,
+}
+
+
+def vm_spec(plan: Plan) -> Json:
+    """The parameters of the create call for a plan; the user data travels as a digest only."""
+    user_data = plan.bootstrap.user_data
+    seed = hashlib.sha256(user_data.get_secret_value()).hexdigest() if user_data else None
+    return {
+        "name": plan.ref.name,
+        "uuid": plan.ref.uuid,
+        "domain": plan.failure_domain.id,
+        "mark": plan.mark.encode(),
+        "image": plan.image.handle if plan.image else None,
+        "cpus": plan.cpus,
+        "memory_mib": plan.memory_mib,
+        "firmware": plan.firmware,
+        "hostname": plan.hostname,
+        "seed_digest": seed,
+        "tags": dict(plan.tags),
+        "disks": [_disk_spec(disk) for disk in plan.disks],
+        "nics": [_nic_spec(nic) for nic in plan.nics],
+        "power": _INITIAL[plan.power],
+    }
+
+
+def _disk_spec(disk: DiskPlan) -> Json:
+    return {
+        "name": disk.name,
+        "pool": str(disk.storage[STORAGE_KEY]),
+        "size_gib": disk.size_gib,
+        "existing": disk.existing,
+    }
+
+
+def _nic_spec(nic: NicPlan) -> Json:
+    static = [plan.address for plan in nic.addresses if plan.address]
+    return {
+        "name": nic.name,
+        "network": str(nic.network[NETWORK_KEY]),
+        "mac": nic.mac_address,
+        "connected": nic.connected,
+        "static": static,
+        "dhcp": not nic.addresses or any(plan.source in _DYNAMIC for plan in nic.addresses),
+    }
+
+
+def hardware(plan: Plan, vm: Json) -> Json | None:
+    """What a reconfigure of the VM has to say, None when its hardware is as planned."""
+    made = {disk["name"]: disk for disk in vm["disks"] if disk["name"]}
+    connected = {nic["name"]: nic["connected"] for nic in vm["nics"]}
+    wanted = {nic.name: nic.connected for nic in plan.nics if nic.name in connected}
+    disks = [
+        _disk_spec(disk) | {"existing": None if disk.name in made else disk.existing}
+        for disk in plan.disks
+    ]
+    same = (
+        plan.cpus == vm["cpus"]
+        and plan.memory_mib == vm["memory_mib"]
+        and all(connected[name] == value for name, value in wanted.items())
+        and all(
+            disk.name in made and (disk.size_gib or 0) <= made[disk.name]["size_gib"]
+            for disk in plan.disks
+        )
+    )
+    if same:
+        return None
+    return {
+        "cpus": plan.cpus,
+        "memory_mib": plan.memory_mib,
+        "disks": disks,
+        "connected": wanted,
+    }
+
+
+def machine_state(vm: Json) -> MachineState:
+    """A VM record as the SDK sees it."""
+    addresses = [
+        Address("InternalIP", address)
+        for nic in vm["nics"]
+        if vm["guest_up"] and nic["connected"]
+        for address in nic["addresses"]
+    ]
+    if vm["guest_up"] and vm["hostname"]:
+        addresses.append(Address("Hostname", vm["hostname"]))
+    guest = Guest(vm["hostname"] or None, vm["os_name"] or None, agent_connected=True)
+    return MachineState(
+        name=vm["name"],
+        uuid=vm["uuid"],
+        backend_id=vm["id"],
+        mark=Mark.decode(vm["mark"]),
+        power=PowerState(vm["power"]),
+        failure_domain=vm["domain"],
+        host=vm["host"],
+        addresses=tuple(addresses),
+        cpus=vm["cpus"],
+        memory_mib=vm["memory_mib"],
+        disks=tuple(
+            DiskState(
+                id=disk["id"],
+                name=disk["name"],
+                size_gib=disk["size_gib"],
+                guest_path=f"/dev/disk/by-id/virtio-{disk['id']}",
+            )
+            for disk in vm["disks"]
+        ),
+        guest=guest if vm["guest_up"] else Guest(),
+        foreign_task=vm["foreign_task"],
+        held=vm["held"],
+        last_boot=vm["last_boot"],
+    )
+
+
+def domain_state(domain: Json, capabilities: Capabilities) -> FailureDomain:
+    """A failure domain with the declared classes that are really there."""
+    storage, storage_problems = _reachable(
+        [(item.name, item.target.get(STORAGE_KEY)) for item in capabilities.storage_classes],
+        domain["pools"],
+        "storage class {} needs the pool {}, which is not there",
+    )
+    networks, network_problems = _reachable(
+        [(item.name, item.target.get(NETWORK_KEY)) for item in capabilities.network_classes],
+        domain["networks"],
+        "network class {} needs the network {}, which is not there",
+    )
+    usable = [host for host in domain["hosts"] if host["connected"] and not host["maintenance"]]
+    return FailureDomain(
+        id=domain["id"],
+        path=tuple(domain["path"]),
+        storage_classes=storage,
+        network_classes=networks,
+        capacity=Capacity(
+            cpus=sum(host["cpus"] for host in usable),
+            memory_mib=sum(host["memory_mib"] for host in usable),
+            free_memory_mib=max(0, sum(domain["free_memory"].values())),
+            hosts=len(usable),
+        ),
+        schedulable=bool(usable),
+        labels=domain["labels"],
+        problems=storage_problems + network_problems,
+    )
+
+
+def _reachable(
+    declared: list[tuple[str, str | int | None]], there: list[str], problem: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    found = tuple(name for name, target in declared if target is not None and str(target) in there)
+    missing = [(name, target) for name, target in declared if name not in found]
+    return found, tuple(problem.format(name, target) for name, target in missing)
