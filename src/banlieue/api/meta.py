@@ -85,9 +85,15 @@ class Model(BaseModel):
         cls, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         schema = handler(core)
+        target = handler.resolve_ref_schema(schema)
         if cls.cel:
-            target = handler.resolve_ref_schema(schema)
             target[VALIDATIONS] = [rule.to_api() for rule in cls.cel]
+        for name, info in cls.model_fields.items():
+            # Pydantic shows plain defaults, but not those that are made: a nested model's.
+            if isinstance(info.default_factory, type) and issubclass(info.default_factory, Model):
+                default = info.default_factory().to_api()
+                if default:
+                    target["properties"][info.alias or name]["default"] = default
         return schema
 
 

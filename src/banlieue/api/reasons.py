@@ -99,7 +99,7 @@ class Reason(StrEnum):
     SCHEDULED = "Scheduled", ReasonClass.FACT, "A place was chosen."
     PLACEMENT_VALID = "PlacementValid", ReasonClass.FACT, "The place meets the spec."
     IMAGE_READY = "ImageReady", ReasonClass.FACT, "The image can be used there."
-    PROVISIONING = "Provisioning", ReasonClass.FACT, "The machine is being made."
+    CREATING = "Creating", ReasonClass.FACT, "The machine is being made."
     PROVISIONED = "Provisioned", ReasonClass.FACT, "The machine exists on the backend."
     NOT_PROVISIONED = "NotProvisioned", ReasonClass.FACT, "The machine was not made yet."
     POWERING_ON = "PoweringOn", ReasonClass.FACT, "The machine is being started."

@@ -112,11 +112,8 @@ class MoveRole(StrEnum):
 class Move(Model):
     """Where the machine stands in a series of moves."""
 
-    epoch: int = Field(
-        default=0, ge=0, le=1_000_000, description="How often the owner was moved before."
-    )
+    epoch: int = Field(ge=0, le=1_000_000, description="How often the owner was moved before.")
     role: MoveRole = Field(
-        default=MoveRole.CURRENT,
         description="`Current`: the machine of its owner. `Incoming`: to become it. `Previous`: "
         "left behind.",
     )

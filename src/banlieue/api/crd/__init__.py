@@ -1,0 +1,1 @@
+"""Makes CustomResourceDefinitions and the API reference from the models."""
