@@ -1,0 +1,62 @@
+"""What differs between a plan and the VM, and whether it is time to act. Pure."""
+
+from dataclasses import dataclass
+
+from banlieue.api.types import PowerState
+from banlieue.sdk.driver import MachineState
+
+SETTLE_SECONDS = 30.0
+"""How long a change made behind our back is left alone before it is corrected."""
+
+POWER = "powerState"
+CPUS = "cpus"
+MEMORY = "memoryMiB"
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What a machine asks for, as far as it can be compared with a VM."""
+
+    power: PowerState
+    cpus: int | None
+    memory_mib: int | None
+
+
+def differences(want: Desired, seen: MachineState) -> tuple[str, ...]:
+    """Spec fields the VM does not match, by API name; what is not asked for never differs."""
+    found = []
+    if seen.power != want.power:
+        found.append(POWER)
+    if want.cpus is not None and seen.cpus is not None and seen.cpus != want.cpus:
+        found.append(CPUS)
+    if (
+        want.memory_mib is not None
+        and seen.memory_mib is not None
+        and seen.memory_mib != want.memory_mib
+    ):
+        found.append(MEMORY)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Whether to act on a difference now, and if not, for how many seconds to leave it alone."""
+
+    act: bool
+    again_after: float | None = None
+
+
+def patience(*, edited: bool, correct: bool, busy: bool, since: float, now: float) -> Patience:
+    """Decide when a difference is acted upon.
+
+    An edit of the spec is acted upon at once. Anything else is drift: corrected only if the policy
+    says so, after it has settled, and never while somebody else works on the VM or holds it.
+    """
+    if busy:
+        return Patience(act=False, again_after=SETTLE_SECONDS)
+    if edited:
+        return Patience(act=True)
+    if not correct:
+        return Patience(act=False)
+    left = since + SETTLE_SECONDS - now
+    return Patience(act=True) if left <= 0 else Patience(act=False, again_after=left)

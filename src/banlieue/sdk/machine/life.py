@@ -1,0 +1,296 @@
+"""The phases of a machine that should exist, in the order of identity: mint, create, seen, current.
+
+Each phase answers one question. The order of writes is what survives a crash: `spec.instance`
+stands in the API before the first creating call, `spec.providerID` only after the VM was seen.
+"""
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from banlieue.api.infrastructure.machine import Instance
+from banlieue.api.reasons import Reason
+from banlieue.api.resources import CAPI_MACHINES, VIRTUAL_MACHINES
+from banlieue.api.types import DriftAction
+from banlieue.sdk import installation, tenancy
+from banlieue.sdk.driver import Driver, MachinePlan, MachineRef, MachineState, Task
+from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
+from banlieue.sdk.kube import Key, NotFound, Obj
+from banlieue.sdk.machine import drift, plan, writes
+from banlieue.sdk.machine.bootstrap import read_bootstrap
+from banlieue.sdk.machine.ownership import check_ours, rebind_uuid
+from banlieue.sdk.machine.scope import Scope, owner_of
+from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
+from banlieue.sdk.provider.in_use import ensure_in_use
+
+CREATE_TIMEOUT = 60.0
+"""Seconds a creating call may take before its outcome counts as unknown."""
+
+SLOW = 300.0
+"""Seconds until something only people can change is looked at again."""
+
+_SOON = 1.0
+
+
+async def check_backend(scope: Scope) -> Outcome:
+    """Is the backend that answers the one this machine's VM was made on?"""
+    instance = scope.machine.spec.instance
+    if instance is None or scope.open.is_backend(instance.backend_identity):
+        return CONTINUE
+    return Wait(
+        Reason.BACKEND_IDENTITY_CHANGED,
+        "another backend answers at the Provider's endpoint than the one this VM was made on; "
+        "correct the endpoint, or list the identity in connection.acceptedIdentities",
+        SLOW,
+    )
+
+
+async def finish_task(scope: Scope) -> Outcome:
+    """Is the work of an earlier call still running?"""
+    task = scope.memory.task or _recorded_task(scope)
+    if task is None:
+        return CONTINUE
+    scope.memory.task = None
+    scope.memory.tried = True
+    running = await scope.open.call(lambda driver: driver.poll(task))
+    if running is None:
+        return CONTINUE
+    scope.memory.task = running
+    return awaiting(running)
+
+
+def _recorded_task(scope: Scope) -> Task | None:
+    """The task an earlier process left in status; asked about once, as it is only a hint."""
+    recorded = scope.machine.status.task
+    if scope.memory.tried or recorded is None or recorded.id is None:
+        return None
+    return Task(recorded.id, recorded.operation)
+
+
+_WORK = {"create": Reason.CREATING, "delete": Reason.DELETING}
+
+
+def awaiting(task: Task) -> Wait:
+    """The outcome of a pass that ends with work running on the backend."""
+    reason = _WORK.get(task.operation, Reason.UPDATING)
+    return Wait(reason, f"the backend is working on it: {task.operation}", task.poll_after)
+
+
+async def mint(scope: Scope) -> Outcome:
+    """Does the machine have an identity, persisted before anything is made?"""
+    if scope.machine.spec.instance is not None:
+        return CONTINUE
+    for check in (_referred, _permitted, _installed):
+        outcome = await check(scope)
+        if outcome is not CONTINUE:
+            return outcome
+    ref = scope.ref()
+    found = await observe(scope, ref)
+    minted = uuid.UUID(int=scope.ctx.rng.getrandbits(128), version=4)
+    identity = rebind_uuid(ref, found) if found else str(minted)
+    await ensure_in_use(scope.ctx.api, scope.open.provider)
+    await writes.claim_instance(
+        scope,
+        Instance(
+            uuid=identity,
+            name=ref.name,
+            installation_id=ref.owner.installation_id,
+            backend_identity=scope.open.identity,
+        ),
+    )
+    return CONTINUE
+
+
+async def _referred(scope: Scope) -> Outcome:
+    """The owner, read live, refers to this very object; else it was left behind by a restore."""
+    owner = owner_of(scope.machine, "-")
+    if owner is None:
+        return Wait(Reason.NOT_REFERENCED, "no VirtualMachine or Machine owns this object")
+    made_by_vm = owner.kind == OWNER_VIRTUAL_MACHINE
+    resource = VIRTUAL_MACHINES if made_by_vm else CAPI_MACHINES
+    try:
+        obj = await scope.ctx.api.get(resource, Key(owner.namespace, owner.name))
+    except NotFound:
+        obj = {}
+    if any(_refers(reference, scope) for reference in _references(obj, made_by_vm=made_by_vm)):
+        return CONTINUE
+    return Wait(
+        Reason.NOT_REFERENCED,
+        f"{owner.kind} {owner.name} does not refer to this object; nothing is made for it",
+        SLOW,
+    )
+
+
+def _references(obj: Obj, *, made_by_vm: bool) -> list[dict[str, Any]]:
+    if made_by_vm:
+        status = obj.get("status") or {}
+        return [status.get("infrastructureRef") or {}, status.get("incomingRef") or {}]
+    return [(obj.get("spec") or {}).get("infrastructureRef") or {}]
+
+
+def _refers(reference: dict[str, Any], scope: Scope) -> bool:
+    kind = scope.backend.machine
+    return (
+        reference.get("kind") == kind.kind
+        and reference.get("apiGroup") == kind.group
+        and reference.get("name") == scope.key.name
+        and reference.get("namespace", scope.key.namespace) == scope.key.namespace
+    )
+
+
+async def _permitted(scope: Scope) -> Outcome:
+    """The Provider is offered to this namespace, and lets us change anything at all."""
+    labels = scope.namespace_labels()
+    if not tenancy.namespace_allowed(scope.open.provider, scope.key.namespace, labels):
+        return Wait(
+            Reason.PROVIDER_NOT_ALLOWED,
+            "the Provider does not allow this namespace; ask its admin for allowedNamespaces",
+            SLOW,
+        )
+    if not scope.open.writable:
+        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused or read-only", SLOW)
+    return CONTINUE
+
+
+async def _installed(scope: Scope) -> Outcome:
+    """The installation is known and confirmed; without it no owner has a name."""
+    known = await installation.read_live(scope.ctx.api, scope.installation_namespace)
+    if known is None:
+        return Wait(
+            Reason.INSTALLATION_UNCONFIRMED,
+            "ConfigMap banlieue-installation is missing; the controller makes it when it starts",
+            5.0,
+        )
+    if not known.confirmed:
+        return Wait(
+            Reason.INSTALLATION_UNCONFIRMED,
+            "this installation was restored from another cluster; "
+            "run `banlieue recover --confirm` once the old one is off",
+            SLOW,
+        )
+    scope.owner = owner_of(scope.machine, known.id)
+    return CONTINUE
+
+
+async def look(scope: Scope) -> Outcome:
+    """Is the VM there, and is it ours?"""
+    ref = scope.ref()
+    found = await observe(scope, ref)
+    if found is not None:
+        check_ours(ref, found)
+        scope.seen = found
+        return CONTINUE
+    if ref.seen:
+        return Wait(
+            Reason.VM_MISSING,
+            "the VM is gone from its backend and is never made again by itself; "
+            "restore it there, set onMissing: Recreate, or delete this object",
+            SLOW,
+        )
+    return CONTINUE
+
+
+async def create(scope: Scope) -> Outcome:
+    """The VM is not there and never was: make it."""
+    if scope.seen is not None:
+        return CONTINUE
+    for check in (_permitted, _installed):
+        outcome = await check(scope)
+        if outcome is not CONTINUE:
+            return outcome
+    where = scope.domain_name
+    place = scope.open.domain(where)
+    if place is None:
+        return Wait(
+            Reason.FAILURE_DOMAIN_NOT_FOUND,
+            f"the Provider does not offer failure domain {where!r} (any more)",
+            SLOW,
+        )
+    image = await plan.find_image(scope, place)
+    made = replace(plan.make_plan(scope, place), image=image, bootstrap=await read_bootstrap(scope))
+    await scope.confirm_live()
+    task = await scope.open.call(lambda driver: driver.create(made), timeout=CREATE_TIMEOUT)
+    if task is None:
+        return await look(scope)
+    scope.memory.task = task
+    return awaiting(task)
+
+
+async def record_seen(scope: Scope) -> Outcome:
+    """The VM was seen: only now does the machine have a provider ID."""
+    if scope.seen is None:
+        return Wait(Reason.CREATING, "the VM is not visible on the backend yet", _SOON)
+    if scope.machine.spec.provider_id is None:
+        await writes.record_provider_id(scope, scope.backend.provider_id(scope.seen.uuid))
+    return CONTINUE
+
+
+async def converge(scope: Scope) -> Outcome:
+    """Does the VM have the power state and hardware that are asked for?"""
+    seen = scope.seen
+    if seen is None:
+        return CONTINUE
+    scope.differing = drift.differences(scope.desired, seen)
+    if not scope.differing:
+        scope.memory.diverged_at = None
+        return CONTINUE
+    now = scope.ctx.clock.monotonic()
+    since = scope.memory.diverged_at = scope.memory.diverged_at or now
+    correcting = _correcting(scope)
+    patience = drift.patience(
+        edited=scope.edited,
+        correct=bool(correcting),
+        busy=seen.foreign_task or (seen.held and not scope.edited),
+        since=since,
+        now=now,
+    )
+    if not patience.act:
+        scope.again_after = patience.again_after
+        return CONTINUE
+    if not scope.open.writable:
+        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused or read-only", SLOW)
+    return await _update(scope, seen)
+
+
+def _correcting(scope: Scope) -> tuple[str, ...]:
+    """The differing fields that may be put right without an edit."""
+    policy = scope.machine.spec.drift_policy
+    power = policy.power if policy else None
+    hardware = policy.hardware if policy else None
+    return tuple(
+        name
+        for name in scope.differing
+        if (power if name == drift.POWER else hardware) is not DriftAction.REPORT
+    )
+
+
+async def _update(scope: Scope, seen: MachineState) -> Outcome:
+    place = scope.open.domain(scope.domain_name)
+    if place is None:
+        return Wait(
+            Reason.FAILURE_DOMAIN_NOT_FOUND,
+            f"the Provider does not offer failure domain {scope.domain_name!r} (any more)",
+            SLOW,
+        )
+    wanted: MachinePlan[Any] = plan.make_plan(scope, place)
+    task = await scope.open.call(lambda driver: driver.update(wanted, seen))
+    if task is not None:
+        scope.memory.task = task
+        return awaiting(task)
+    outcome = await look(scope)
+    if outcome is CONTINUE and scope.seen is not None:
+        scope.differing = drift.differences(scope.desired, scope.seen)
+        scope.waits_for_restart = bool(scope.differing) and drift.POWER not in scope.differing
+    return outcome
+
+
+async def observe(scope: Scope, ref: MachineRef) -> MachineState | None:
+    """What the backend has under this identity; None only with proof of absence."""
+
+    def ask(driver: Driver[Any]) -> MachineState | None:
+        return driver.observe(ref)
+
+    return await scope.open.call(ask)
+
+
+PHASES = (check_backend, finish_task, mint, look, create, record_seen, converge)

@@ -1,0 +1,191 @@
+"""From a machine object to a plan a driver can carry out: everything abstract is resolved here."""
+
+from typing import Any
+
+from banlieue.api import names
+from banlieue.api.devices import AddressAssignment, Disk, NetworkInterface
+from banlieue.api.reasons import Reason
+from banlieue.api.resources import VM_IMAGES
+from banlieue.api.types import AddressSource, Firmware, ReclaimPolicy
+from banlieue.api.v1alpha1.vmimage import VMImage
+from banlieue.sdk.driver import (
+    AddressPlan,
+    DiskPlan,
+    FailureDomain,
+    Image,
+    MachinePlan,
+    NicPlan,
+    Target,
+)
+from banlieue.sdk.errors import InvalidSpec, NeedsOperator
+from banlieue.sdk.identity import Mark
+from banlieue.sdk.image.sources import source_for
+from banlieue.sdk.kube import Key
+from banlieue.sdk.machine.scope import Scope
+from banlieue.sdk.provider import capabilities
+
+
+def make_plan(scope: Scope, where: FailureDomain) -> MachinePlan[Any]:
+    """The plan of a machine in a failure domain, without image and first-boot data.
+
+    Raises:
+        NeedsOperator: a class is not offered there.
+        InvalidSpec: the machine does not say how large it is, or an address is not allowed.
+    """
+    machine, ref, desired = scope.machine, scope.ref(), scope.desired
+    spec, snapshot = machine.spec, machine.spec.class_
+    if ref.uuid is None:
+        raise LookupError("a plan needs a minted identity")
+    if desired.cpus is None or desired.memory_mib is None:
+        raise InvalidSpec(
+            Reason.INVALID_CONFIGURATION, "cpus and memoryMiB must be set, here or by a class"
+        )
+    firmware = spec.firmware or (snapshot.firmware if snapshot else None) or Firmware.BIOS
+    features = [*(snapshot.features if snapshot else ()), *spec.features]
+    return MachinePlan(
+        ref=ref,
+        mark=Mark(ref.owner, ref.uuid, ref.epoch, incoming=spec.role.value == "Incoming"),
+        spec=spec,
+        provider_id=scope.backend.provider_id(ref.uuid),
+        failure_domain=where,
+        image=None,
+        hostname=spec.hostname or ref.owner.name,
+        cpus=desired.cpus,
+        memory_mib=desired.memory_mib,
+        firmware=firmware.value,
+        features=tuple(dict.fromkeys(feature.value for feature in features)),
+        disks=disk_plans(scope, where),
+        nics=_nic_plans(scope, where),
+        power=desired.power,
+        power_off_mode=spec.wanted_power_off_mode,
+        power_off_timeout=float(spec.wanted_power_off_timeout_seconds),
+        tags=dict(spec.tags),
+    )
+
+
+def disk_plans(scope: Scope, where: FailureDomain | None = None) -> tuple[DiskPlan, ...]:
+    """The disks of a machine, the boot disk first; its own entries beat those of its class.
+
+    Without a failure domain the storage is left unresolved, which is enough to know what to keep.
+    """
+    snapshot = scope.machine.spec.class_
+    merged: dict[str, Disk] = {}
+    for inherited in snapshot.hardware.disks if snapshot else ():
+        merged[inherited.name] = Disk(
+            name=inherited.name,
+            size_gib=inherited.size_gib,
+            storage_class=inherited.storage_class,
+        )
+    for own in scope.machine.spec.disks:
+        merged[own.name] = _over(merged.get(own.name), own)
+    merged.setdefault(names.ROOT_DISK, Disk(name=names.ROOT_DISK))
+    ordered = sorted(merged.values(), key=lambda disk: disk.name != names.ROOT_DISK)
+    return tuple(
+        DiskPlan(
+            name=disk.name,
+            size_gib=disk.size_gib,
+            storage=_storage(scope, disk.storage_class, where),
+            retain=disk.reclaim_policy is ReclaimPolicy.RETAIN,
+            existing=disk.existing,
+        )
+        for disk in ordered
+    )
+
+
+def _over(inherited: Disk | None, own: Disk) -> Disk:
+    if inherited is None:
+        return own
+    return own.model_copy(
+        update={
+            "size_gib": own.size_gib or inherited.size_gib,
+            "storage_class": own.storage_class or inherited.storage_class,
+        }
+    )
+
+
+def _storage(scope: Scope, name: str | None, where: FailureDomain | None) -> Target:
+    if name is None or where is None:
+        return {}
+    return capabilities.storage_target(scope.open.provider.spec.capabilities, name, where)
+
+
+def _nic_plans(scope: Scope, where: FailureDomain) -> tuple[NicPlan, ...]:
+    snapshot = scope.machine.spec.class_
+    merged: dict[str, NetworkInterface] = {}
+    for inherited in snapshot.network.interfaces if snapshot else ():
+        merged[inherited.name] = NetworkInterface(
+            name=inherited.name, network_class=inherited.network_class
+        )
+    for own in scope.machine.spec.network_interfaces:
+        before = merged.get(own.name)
+        network_class = own.network_class or (before.network_class if before else None)
+        merged[own.name] = own.model_copy(update={"network_class": network_class})
+    instance = scope.machine.spec.instance
+    reserved = instance.reserved.mac_addresses if instance and instance.reserved else ()
+    addresses = {entry.nic: entry.address for entry in reserved}
+    return tuple(_nic_plan(scope, where, nic, addresses) for nic in merged.values())
+
+
+def _nic_plan(
+    scope: Scope, where: FailureDomain, nic: NetworkInterface, reserved: dict[str, str]
+) -> NicPlan:
+    if nic.network_class is None:
+        raise InvalidSpec(
+            Reason.INVALID_CONFIGURATION,
+            f"networkInterfaces[{nic.name}].networkClass must be set, here or by the class",
+        )
+    net = capabilities.network(scope.open.provider.spec.capabilities, nic.network_class, where)
+    return NicPlan(
+        name=nic.name,
+        network=net.target,
+        mac_address=nic.mac_address or reserved.get(nic.name),
+        connected=nic.connected is not False,
+        addresses=tuple(_address_plan(net, nic.name, item) for item in nic.ipam),
+        nameservers=net.nameservers,
+        search_domains=net.search_domains,
+        mtu=net.mtu,
+    )
+
+
+def _address_plan(net: capabilities.Network, nic: str, wanted: AddressAssignment) -> AddressPlan:
+    family, source = wanted.family.value, wanted.source.value
+    if wanted.source is AddressSource.STATIC and wanted.address is not None:
+        static = capabilities.static_address(net, wanted.address)
+        return AddressPlan(family, source, static.address, static.prefix, static.gateway)
+    if wanted.source is AddressSource.POOL and wanted.address is None:
+        raise NeedsOperator(
+            Reason.ADDRESS_PENDING,
+            f"networkInterfaces[{nic}]: the {family} address is being claimed from its pool",
+        )
+    return AddressPlan(family, source, wanted.address, wanted.prefix, wanted.gateway)
+
+
+async def find_image(scope: Scope, where: FailureDomain) -> Image:
+    """The machine's image as the backend has it in that failure domain.
+
+    Raises:
+        NeedsOperator: no such VMImage, no source for this backend, or it is not there.
+        InvalidSpec: the machine names no image.
+    """
+    reference = scope.machine.spec.image_ref
+    if reference is None:
+        raise InvalidSpec(Reason.INVALID_CONFIGURATION, "imageRef must be set")
+    raw = scope.ctx.cache.get(VM_IMAGES, Key("", reference.name))
+    if raw is None:
+        raise NeedsOperator(
+            Reason.IMAGE_NOT_FOUND, f"VMImage {reference.name} does not exist; create it"
+        )
+    provider = scope.open.provider
+    source = source_for(VMImage.from_api(raw), scope.backend.name, provider)
+    if source is None:
+        raise NeedsOperator(
+            Reason.IMAGE_SOURCE_MISSING,
+            f"VMImage {reference.name} has no source for this Provider; add one",
+        )
+    found = await scope.open.call(lambda driver: driver.find_image(source, where))
+    if found is None:
+        raise NeedsOperator(
+            Reason.IMAGE_NOT_AVAILABLE,
+            f"image {source.ref!r} of VMImage {reference.name} is not there in this failure domain",
+        )
+    return found

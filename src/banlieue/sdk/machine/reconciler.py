@@ -1,0 +1,226 @@
+"""One pass over one machine: gather, ask the questions that cut across, run phases, report once."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from banlieue.api import names
+from banlieue.api.infrastructure.machine import Machine, MachineStatus
+from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.resources import CAPI_CLUSTERS
+from banlieue.sdk.driver import Backend, Changes
+from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
+from banlieue.sdk.kube import Key, NotFound, Obj
+from banlieue.sdk.machine import life, report, teardown
+from banlieue.sdk.machine.ports import OpenProviders
+from banlieue.sdk.machine.scope import Memory, Scope, owner_of
+from banlieue.sdk.outcome import Outcome, Stop, Wait
+from banlieue.sdk.phases import Phase, run_phases
+from banlieue.sdk.reconcile import Context, Priority, Request, Result
+from banlieue.sdk.status import write_status
+
+CONTROLLER = "machine"
+"""Name of the controller in queues, logs and metrics."""
+
+_SHORTEST_RETRY = 1.0
+_LONGEST_RETRY = 300.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class MachineReconciler:
+    """Brings the VMs of the Providers served here to what their machine objects say."""
+
+    ctx: Context
+    backend: Backend[Any]
+    providers: OpenProviders
+    installation_namespace: str = names.SYSTEM_NAMESPACE
+    memories: dict[Key, Memory] = field(default_factory=dict)
+    _by_uuid: dict[str, Key] = field(default_factory=dict)
+    _by_task: dict[str, Key] = field(default_factory=dict)
+
+    async def reconcile(self, key: Key) -> Result:
+        """Look at one machine once; takes at most a few steps and never waits for the backend."""
+        raw = self.ctx.cache.get(self.backend.machine, key)
+        if raw is None:
+            self._forget(key)
+            return Result()
+        machine = self._parse(raw)
+        reference = machine.spec.provider_ref
+        opened = (
+            self.providers.open(Key(reference.namespace, reference.name)) if reference else None
+        )
+        if opened is None or _hands_off(machine):
+            return Result()
+        scope = Scope(
+            ctx=self.ctx,
+            backend=self.backend,
+            open=opened,
+            raw=raw,
+            machine=machine,
+            memory=self.memories.setdefault(key, Memory()),
+            installation_namespace=self.installation_namespace,
+        )
+        paused = await _paused(scope)
+        if paused is not None:
+            await self._write(scope, report.paused_status(machine, paused, self.ctx.clock.now()))
+            return Result()
+        return await self._pass(scope)
+
+    async def _pass(self, scope: Scope) -> Result:
+        instance = scope.machine.spec.instance
+        if instance is not None:
+            scope.owner = owner_of(scope.machine, instance.installation_id)
+            self._by_uuid[instance.uuid.lower()] = scope.key
+            self._by_uuid[instance.name] = scope.key
+        error: DriverError | None = None
+        try:
+            outcome = await run_phases(self._phases(scope), scope)
+        except DriverError as raised:
+            error = raised
+            outcome = self._outcome(scope.memory, raised)
+        else:
+            scope.memory.failures = 0
+        task = scope.memory.task
+        if task is not None:
+            self._by_task[task.handle] = scope.key
+        if self._gone(scope):
+            self._forget(scope.key)
+            return Result()
+        await self._report(scope, outcome, error)
+        again = outcome.after if isinstance(outcome, Wait) else scope.again_after
+        return Result(again)
+
+    def _phases(self, scope: Scope) -> tuple[Phase[Scope], ...]:
+        if scope.machine.metadata.deletion_timestamp is None:
+            return life.PHASES
+        if scope.finalizer not in scope.machine.metadata.finalizers:
+            return ()
+        return teardown.PHASES
+
+    def _outcome(self, memory: Memory, error: DriverError) -> Outcome:
+        """What a failure asks for: quick or slow retries, or none before something changes."""
+        memory.failures += 1
+        if isinstance(error, InvalidSpec):
+            return Stop(error.reason, error.message)
+        if isinstance(error, NeedsOperator):
+            return Wait(error.reason, error.message, life.SLOW * self.ctx.rng.uniform(0.1, 0.3))
+        ceiling = min(_LONGEST_RETRY, _SHORTEST_RETRY * 2 ** min(memory.failures, 9))
+        return Wait(error.reason, error.message, _SHORTEST_RETRY + self.ctx.rng.uniform(0, ceiling))
+
+    async def _report(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> None:
+        # An outage of the endpoint says nothing about a VM that was seen: its status stays.
+        if isinstance(error, Unreachable) and _settled(scope.machine):
+            return
+        if self._just_begun(scope, outcome, error):
+            return
+        seen = scope.seen
+        domain = (
+            scope.open.domain_name(seen.failure_domain) if seen and seen.failure_domain else None
+        )
+        made = report.Report(
+            machine=scope.machine,
+            outcome=outcome,
+            now=self.ctx.clock.now(),
+            seen=seen,
+            domain=domain,
+            differing=scope.differing,
+            waits_for_restart=scope.waits_for_restart,
+            task=scope.memory.task,
+            failures=scope.memory.failures,
+            error=error,
+        )
+        self._announce(scope, outcome)
+        await self._write(scope, report.status_of(made))
+
+    def _just_begun(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> bool:
+        """A create that was sent this very moment: its VirtualMachine says so already.
+
+        If it is still running when it is asked about, the status says so then.
+        """
+        begun = (
+            isinstance(outcome, Wait)
+            and outcome.reason is Reason.CREATING
+            and scope.machine.spec.virtual_machine_ref is not None
+            and not scope.machine.status.conditions
+            and not scope.memory.tried
+        )
+        return begun and error is None
+
+    def _announce(self, scope: Scope, outcome: Outcome) -> None:
+        reason = outcome.reason if isinstance(outcome, Wait) else None
+        events = {
+            Reason.OWNERSHIP_CONFLICT: EventReason.OWNERSHIP_CONFLICT,
+            Reason.VM_MISSING: EventReason.VM_MISSING,
+        }
+        if isinstance(outcome, Wait) and reason in events:
+            self.ctx.recorder.event(scope.raw, events[reason], outcome.message, warning=True)
+
+    async def _write(self, scope: Scope, status: MachineStatus) -> None:
+        await write_status(
+            self.ctx.api, self.backend.machine, scope.raw, status.to_api(), manager=scope.manager
+        )
+
+    def _gone(self, scope: Scope) -> bool:
+        deleted = scope.machine.metadata.deletion_timestamp is not None
+        return deleted and scope.finalizer not in scope.machine.metadata.finalizers
+
+    def _forget(self, key: Key) -> None:
+        self.memories.pop(key, None)
+        for index in (self._by_uuid, self._by_task):
+            for name in [name for name, owner in index.items() if owner == key]:
+                del index[name]
+
+    def changed(self, provider: Key, changes: Changes) -> None:
+        """Take in what the backend reports; asks for passes over the machines it concerns."""
+        keys = {self._by_uuid[name] for name in changes.uuids if name in self._by_uuid}
+        keys |= {self._by_task[handle] for handle in changes.tasks if handle in self._by_task}
+        for handle in changes.tasks:
+            self._by_task.pop(handle, None)
+        if changes.everything:
+            keys |= self._machines_of(provider)
+        priority = Priority.RESYNC if changes.everything else Priority.CHANGE
+        for key in keys:
+            self.ctx.enqueue(CONTROLLER, Request(key, priority=priority))
+
+    def _machines_of(self, provider: Key) -> set[Key]:
+        found: set[Key] = set()
+        for obj in self.ctx.cache.list(self.backend.machine):
+            reference = (obj.get("spec") or {}).get("providerRef") or {}
+            if Key(reference.get("namespace", ""), reference.get("name", "")) == provider:
+                found.add(Key.of(obj))
+        return found
+
+    def _parse(self, raw: Obj) -> Machine:
+        for kind in self.backend.kinds:
+            if kind.resource == self.backend.machine and issubclass(kind, Machine):
+                return kind.from_api(raw)
+        raise LookupError(f"backend {self.backend.name} has no model for its machine kind")
+
+
+def _settled(machine: Machine) -> bool:
+    return machine.spec.provider_id is not None and machine.metadata.deletion_timestamp is None
+
+
+def _hands_off(machine: Machine) -> bool:
+    return names.CAPI_ANNOTATION_DELETE_FOR_MOVE in machine.metadata.annotations
+
+
+async def _paused(scope: Scope) -> str | None:
+    """Why nothing may be done to this machine at all, None when something may."""
+    machine = scope.machine
+    if machine.spec.paused:
+        return "spec.paused is set"
+    if names.CAPI_ANNOTATION_PAUSED in machine.metadata.annotations:
+        return f"annotation {names.CAPI_ANNOTATION_PAUSED} is set"
+    if machine.spec.virtual_machine_ref is not None:
+        return None
+    cluster = machine.metadata.labels.get(names.CAPI_LABEL_CLUSTER_NAME)
+    if cluster is None:
+        return f"label {names.CAPI_LABEL_CLUSTER_NAME} is missing, so its Cluster is unknown"
+    try:
+        found = await scope.ctx.api.get(CAPI_CLUSTERS, Key(scope.key.namespace, cluster))
+    except NotFound:
+        return None
+    return "its Cluster is paused" if (found.get("spec") or {}).get("paused") else None

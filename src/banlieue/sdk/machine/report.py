@@ -1,0 +1,222 @@
+"""The machine's status as one value, computed from what a pass found. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from banlieue.api.devices import Guest, MachineAddress, ObservedDisk, ObservedResources
+from banlieue.api.infrastructure.machine import (
+    BackendError,
+    CreateRefused,
+    Failures,
+    Initialization,
+    Machine,
+    MachineStatus,
+    TaskStatus,
+)
+from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.types import PowerState
+from banlieue.sdk.conditions import Finding, false, merge, true, unknown
+from banlieue.sdk.driver import MachineState, Task
+from banlieue.sdk.errors import DriverError, Refused
+from banlieue.sdk.machine.drift import POWER
+from banlieue.sdk.outcome import Outcome, Stop, Wait
+
+_NOBODY_KNOWS = frozenset({Reason.PROVIDER_UNREACHABLE, Reason.ABSENCE_UNPROVEN})
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything a status is made of. `domain` is the published name of the observed place."""
+
+    machine: Machine
+    outcome: Outcome
+    now: datetime
+    seen: MachineState | None = None
+    domain: str | None = None
+    differing: tuple[str, ...] = ()
+    waits_for_restart: bool = False
+    task: Task | None = None
+    failures: int = 0
+    error: DriverError | None = None
+    paused: str | None = None
+
+
+def status_of(report: Report) -> MachineStatus:
+    """The complete status; what this pass did not look at stays as it was."""
+    machine, before = report.machine, report.machine.status
+    status = before.model_copy(deep=True)
+    provisioned = machine.spec.provider_id is not None
+    if provisioned:
+        status.initialization = Initialization(provisioned=True)
+    if report.seen is not None:
+        _observed(status, report.seen, report.domain or before.failure_domain)
+        status.create_refused = None
+    status.task = _task(before.task, report)
+    status.failures = Failures(count=report.failures) if report.failures else None
+    status.pending_changes = sorted(name for name in report.differing if name != POWER)
+    status.last_backend_error = _backend_error(before.last_backend_error, report)
+    if isinstance(report.error, Refused) and not provisioned and machine.spec.placement:
+        status.create_refused = CreateRefused(
+            failure_domain=machine.spec.placement.failure_domain, reason=report.error.reason
+        )
+    if not isinstance(report.outcome, Wait):
+        status.observed_generation = machine.metadata.generation
+    status.conditions = merge(
+        before.conditions,
+        _conditions(report, status),
+        generation=machine.metadata.generation,
+        now=report.now,
+    )
+    return status
+
+
+def paused_status(machine: Machine, why: str, now: datetime) -> MachineStatus:
+    """The status of a paused machine: as it was, but for the Paused condition."""
+    status = machine.status.model_copy(deep=True)
+    paused = true(ConditionType.PAUSED, Reason.PAUSED, why)
+    others = [item for item in status.conditions if item.type != ConditionType.PAUSED]
+    merged = merge(status.conditions, [paused], generation=machine.metadata.generation, now=now)
+    status.conditions = sorted([*others, *merged], key=lambda item: item.type)
+    return status
+
+
+def _observed(status: MachineStatus, seen: MachineState, domain: str | None) -> None:
+    status.backend_id = seen.backend_id
+    status.power_state = seen.power
+    status.failure_domain = domain
+    status.host = seen.host
+    status.addresses = [
+        MachineAddress.from_api({"type": item.type, "address": item.address})
+        for item in seen.addresses
+    ]
+    status.resources = ObservedResources(
+        cpus=seen.cpus,
+        memory_mib=seen.memory_mib,
+        disks=[
+            ObservedDisk(name=disk.name, size_gib=disk.size_gib, guest_path=disk.guest_path)
+            for disk in seen.disks
+            if disk.name is not None
+        ],
+    )
+    guest = seen.guest
+    status.guest = Guest(
+        hostname=guest.hostname, os_name=guest.os_name, agent_connected=guest.agent_connected
+    )
+
+
+def _task(before: TaskStatus | None, report: Report) -> TaskStatus | None:
+    task = report.task
+    if task is None:
+        return None
+    same = before is not None and before.id == task.handle
+    started = before.started_at if before is not None and same else report.now
+    return TaskStatus(id=task.handle, operation=task.operation, started_at=started)
+
+
+def _backend_error(before: BackendError | None, report: Report) -> BackendError | None:
+    if report.error is None:
+        return before if isinstance(report.outcome, Wait) else None
+    native = report.error.native
+    if native is None:
+        return before
+    if before is not None and (before.code, before.message) == (native.code, native.message):
+        return before
+    return BackendError(code=native.code, message=native.message, time=report.now)
+
+
+def _conditions(report: Report, status: MachineStatus) -> list[Finding]:
+    findings = [
+        _ready(report),
+        _provisioned(report, status),
+        _power(report),
+        _up_to_date(report),
+        _addresses(report, status),
+        false(ConditionType.PAUSED, Reason.NOT_PAUSED),
+    ]
+    if report.machine.metadata.deletion_timestamp is not None:
+        reason, message = _why(report.outcome)
+        findings.append(true(ConditionType.DELETING, reason, message))
+    if report.seen is not None and report.seen.held:
+        findings.append(
+            true(ConditionType.HELD, Reason.HELD_BY_BACKEND, "an admin holds the VM on the backend")
+        )
+    return findings
+
+
+def _why(outcome: Outcome) -> tuple[Reason, str]:
+    if isinstance(outcome, Wait | Stop):
+        return outcome.reason, outcome.message
+    return Reason.READY, ""
+
+
+def _ready(report: Report) -> Finding:
+    reason, message = _why(report.outcome)
+    if isinstance(report.outcome, Wait) and reason in _NOBODY_KNOWS:
+        return unknown(ConditionType.READY, reason, message)
+    if isinstance(report.outcome, Wait | Stop):
+        return false(ConditionType.READY, reason, message)
+    if POWER in report.differing:
+        return false(
+            ConditionType.READY,
+            Reason.DRIFT_DETECTED,
+            "the power state was changed on the backend; set the desired power state anew",
+        )
+    return true(ConditionType.READY, Reason.READY)
+
+
+def _provisioned(report: Report, status: MachineStatus) -> Finding:
+    if status.initialization is not None and status.initialization.provisioned:
+        return true(ConditionType.PROVISIONED, Reason.PROVISIONED)
+    reason, message = _why(report.outcome)
+    return false(ConditionType.PROVISIONED, reason, message)
+
+
+def _power(report: Report) -> Finding:
+    if report.seen is None:
+        return unknown(ConditionType.POWER_STATE_SYNCED, Reason.NOT_OBSERVED)
+    if POWER not in report.differing:
+        return true(ConditionType.POWER_STATE_SYNCED, Reason.POWER_STATE_SYNCED)
+    reason, message = _why(report.outcome)
+    if isinstance(report.outcome, Wait):
+        return false(ConditionType.POWER_STATE_SYNCED, reason, message)
+    return false(ConditionType.POWER_STATE_SYNCED, Reason.DRIFT_DETECTED, "changed on the backend")
+
+
+def _up_to_date(report: Report) -> Finding:
+    pending = [name for name in report.differing if name != POWER]
+    if report.seen is None:
+        return unknown(ConditionType.UP_TO_DATE, Reason.NOT_OBSERVED)
+    if not pending:
+        return true(ConditionType.UP_TO_DATE, Reason.UP_TO_DATE)
+    named = ", ".join(sorted(pending))
+    if report.waits_for_restart:
+        return false(
+            ConditionType.UP_TO_DATE,
+            Reason.RESTART_REQUIRED,
+            f"{named}: takes effect at the next power cycle; set restartAt or stop and start it",
+        )
+    if isinstance(report.outcome, Wait):
+        return false(ConditionType.UP_TO_DATE, *_why(report.outcome))
+    return false(
+        ConditionType.UP_TO_DATE, Reason.DRIFT_DETECTED, f"{named}: changed on the backend"
+    )
+
+
+def _addresses(report: Report, status: MachineStatus) -> Finding:
+    if status.addresses:
+        return true(ConditionType.ADDRESSES_AVAILABLE, Reason.ADDRESSES_AVAILABLE)
+    if report.seen is not None and report.seen.power is not PowerState.POWERED_ON:
+        return false(
+            ConditionType.ADDRESSES_AVAILABLE,
+            Reason.ADDRESSES_NOT_EXPECTED,
+            "the VM is not running",
+        )
+    if report.seen is not None and not report.seen.guest.agent_connected:
+        return false(
+            ConditionType.ADDRESSES_AVAILABLE,
+            Reason.ADDRESS_PENDING,
+            "waiting for the guest agent to report an address",
+        )
+    return false(
+        ConditionType.ADDRESSES_AVAILABLE, Reason.ADDRESS_PENDING, "waiting for an address"
+    )

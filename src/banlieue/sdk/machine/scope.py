@@ -1,0 +1,144 @@
+"""What one pass over a machine knows, gathered before any phase runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from banlieue.api import names
+from banlieue.api.infrastructure.machine import Machine
+from banlieue.api.meta import OwnerReference
+from banlieue.api.resources import NAMESPACES
+from banlieue.sdk.driver import Backend, MachineRef, MachineState, Task
+from banlieue.sdk.identity import OWNER_MACHINE, OWNER_VIRTUAL_MACHINE, Owner, backend_name
+from banlieue.sdk.kube import Conflict, Key, Obj
+from banlieue.sdk.machine.drift import Desired
+from banlieue.sdk.machine.ports import OpenProvider
+from banlieue.sdk.reconcile import Context
+
+_OWNER_GROUPS = {OWNER_VIRTUAL_MACHINE: names.GROUP, OWNER_MACHINE: names.CAPI_GROUP}
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a process remembers of a machine between passes; losing it costs only time."""
+
+    task: Task | None = None
+    tried: bool = False
+    failures: int = 0
+    diverged_at: float | None = None
+
+
+@dataclass(slots=True)
+class Scope:
+    """One machine, the Provider it is on and what was seen, for the length of one pass."""
+
+    ctx: Context
+    backend: Backend[Any]
+    open: OpenProvider
+    raw: Obj
+    machine: Machine
+    memory: Memory
+    installation_namespace: str
+    owner: Owner | None = None
+    seen: MachineState | None = None
+    differing: tuple[str, ...] = ()
+    waits_for_restart: bool = False
+    again_after: float | None = None
+
+    @property
+    def key(self) -> Key:
+        """Key of the machine object."""
+        return Key.of(self.raw)
+
+    @property
+    def manager(self) -> str:
+        """Field manager of the process that serves this Provider."""
+        provider = self.open.provider.metadata
+        return names.provider_manager(self.backend.name, provider.namespace or "", provider.name)
+
+    @property
+    def finalizer(self) -> str:
+        """The finalizer this backend holds on its machines."""
+        return names.machine_finalizer(self.backend.machine.kind)
+
+    @property
+    def domain_name(self) -> str:
+        """Name of the failure domain the machine is to be made in; empty when none is set."""
+        placement = self.machine.spec.placement
+        return placement.failure_domain if placement else ""
+
+    @property
+    def desired(self) -> Desired:
+        """What the machine asks for; its own fields beat those of its class."""
+        spec = self.machine.spec
+        hardware = spec.class_.hardware if spec.class_ else None
+        return Desired(
+            power=spec.wanted_power_state,
+            cpus=spec.cpus or (hardware.cpus if hardware else None),
+            memory_mib=spec.memory_mib or (hardware.memory_mib if hardware else None),
+        )
+
+    @property
+    def edited(self) -> bool:
+        """Whether the spec was changed since it was last met."""
+        return self.machine.status.observed_generation != self.machine.metadata.generation
+
+    def namespace_labels(self) -> Mapping[str, str]:
+        """Labels of the machine's namespace."""
+        namespace = self.ctx.cache.get(NAMESPACES, Key("", self.key.namespace)) or {}
+        labels: Mapping[str, str] = (namespace.get("metadata") or {}).get("labels") or {}
+        return labels
+
+    async def confirm_live(self) -> None:
+        """Read the machine live and go on only if it is what this pass looked at.
+
+        Raises:
+            Conflict: it changed, so the pass must not end in an irreversible call.
+        """
+        live = await self.ctx.api.get(self.backend.machine, self.key)
+        seen, now = self.raw["metadata"], live["metadata"]
+        if (seen["uid"], seen["resourceVersion"]) != (now["uid"], now["resourceVersion"]):
+            raise Conflict(409, "Conflict", "the machine changed while it was looked at")
+
+    def replace(self, raw: Obj) -> None:
+        """Take over the object as a write just returned it."""
+        self.raw = raw
+        self.machine = type(self.machine).from_api(raw)
+
+    def ref(self) -> MachineRef:
+        """The VM this machine stands for, as far as it is known."""
+        spec = self.machine.spec
+        instance = spec.instance
+        if self.owner is None:
+            raise LookupError("a machine without an owner names no VM")
+        domain = self.open.domain(self.domain_name)
+        return MachineRef(
+            owner=self.owner,
+            epoch=spec.epoch,
+            name=instance.name if instance else backend_name(self.owner, spec.epoch),
+            uuid=instance.uuid if instance else None,
+            seen=spec.provider_id is not None,
+            backend_id=self.machine.status.backend_id,
+            failure_domain=domain.id if domain else None,
+        )
+
+
+def controller_owner(machine: Machine) -> OwnerReference | None:
+    """The owner reference a VM may be made for: a VirtualMachine or a Cluster API Machine."""
+    for reference in machine.metadata.owner_references:
+        group = reference.api_version.partition("/")[0]
+        if reference.controller and _OWNER_GROUPS.get(reference.kind) == group:
+            return reference
+    return None
+
+
+def owner_of(machine: Machine, installation_id: str) -> Owner | None:
+    """The owner as identity knows it; from spec where it stands there, as references get lost."""
+    namespace = machine.metadata.namespace or ""
+    made_by = machine.spec.virtual_machine_ref
+    if made_by is not None:
+        return Owner(installation_id, OWNER_VIRTUAL_MACHINE, namespace, made_by.name)
+    reference = controller_owner(machine)
+    if reference is None:
+        return None
+    return Owner(installation_id, reference.kind, namespace, reference.name)

@@ -1,0 +1,129 @@
+"""The phases of a machine whose object is being deleted.
+
+Nothing is destroyed without an intent that names this very object. Release never needs the
+backend and is the way out when absence cannot be proved.
+"""
+
+from typing import Any
+
+from banlieue.api.infrastructure.machine import TeardownMode
+from banlieue.api.reasons import Reason
+from banlieue.api.resources import VIRTUAL_MACHINES
+from banlieue.sdk.driver import DiskDetacher, DiskState, Driver, MachineRef, MarkRemover, Task
+from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
+from banlieue.sdk.kube import Key, NotFound
+from banlieue.sdk.machine import life, writes
+from banlieue.sdk.machine.ownership import check_ours
+from banlieue.sdk.machine.plan import disk_plans
+from banlieue.sdk.machine.scope import Scope
+from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
+
+_SOON = 0.2
+
+
+async def check_intent(scope: Scope) -> Outcome:
+    """Did the controller decide what becomes of the VM, for this very object?"""
+    if scope.machine.spec.instance is None:
+        await writes.drop_finalizer(scope)
+        return Wait(Reason.DELETING, "nothing was ever made for it")
+    intent = scope.machine.spec.teardown
+    if intent is None or intent.uid != scope.machine.metadata.uid:
+        return Wait(
+            Reason.TEARDOWN_UNDECIDED,
+            "the VM is left alone until the controller decides what becomes of it",
+        )
+    if intent.mode is TeardownMode.RELEASE:
+        await _remove_mark_of_orphan(scope)
+        await writes.drop_finalizer(scope)
+        return Wait(Reason.DELETING, "the VM was released")
+    if scope.machine.spec.deletion_protection:
+        return Wait(
+            Reason.TEARDOWN_UNDECIDED, "deletionProtection is set; set it to false to destroy it"
+        )
+    if not scope.open.writable:
+        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused or read-only", life.SLOW)
+    return CONTINUE
+
+
+async def _remove_mark_of_orphan(scope: Scope) -> None:
+    """A VM left to its user loses our mark; one whose owner lives on keeps it, to be found by.
+
+    Best effort: release must go through when the backend does not answer.
+    """
+    made_by = scope.machine.spec.virtual_machine_ref
+    if made_by is None or not scope.open.writable:
+        return
+    try:
+        owner = await scope.ctx.api.get(VIRTUAL_MACHINES, Key(scope.key.namespace, made_by.name))
+    except NotFound:
+        return
+    if not owner["metadata"].get("deletionTimestamp"):
+        return
+    ref = scope.ref()
+
+    def remove(driver: Driver[Any]) -> Task | None:
+        if not isinstance(driver, MarkRemover):
+            return None
+        seen = driver.observe(ref)
+        if seen is None:
+            return None
+        check_ours(ref, seen)
+        return driver.remove_mark(ref)
+
+    try:
+        await scope.open.call(remove)
+    except DriverError:
+        return
+
+
+async def ensure_gone(scope: Scope) -> Outcome:
+    """Is the VM provably gone? If not, take one step."""
+    ref = scope.ref()
+    seen = await life.observe(scope, ref)
+    if seen is None:
+        await writes.drop_finalizer(scope)
+        return Wait(Reason.DELETING, "the VM is gone")
+    check_ours(ref, seen)
+    scope.seen = seen
+    kept = _disks_to_keep(scope, seen.disks)
+    await scope.confirm_live()
+    if kept:
+        task = await _detach(scope, ref, kept)
+    else:
+        task = await scope.open.call(lambda driver: driver.delete(ref))
+    scope.memory.task = task
+    if task is None:
+        return Wait(Reason.DELETING, "the VM is being destroyed", _SOON)
+    return life.awaiting(task)
+
+
+def _disks_to_keep(scope: Scope, disks: tuple[DiskState, ...]) -> tuple[DiskState, ...]:
+    """Disks that must live on: those somebody else attached, and those marked to be retained."""
+    retained = {disk.name for disk in disk_plans(scope) if disk.retain}
+    return tuple(disk for disk in disks if disk.name is None or disk.name in retained)
+
+
+async def _detach(scope: Scope, ref: MachineRef, disks: tuple[DiskState, ...]) -> Task | None:
+    named = ", ".join(disk.name or disk.id for disk in disks)
+
+    def detach(driver: Driver[Any]) -> Task | None:
+        if isinstance(driver, DiskDetacher):
+            return driver.detach_disks(ref, disks)
+        raise NeedsOperator(
+            Reason.FOREIGN_DISK_ATTACHED, "this backend cannot take disks off a VM by itself"
+        )
+
+    try:
+        return await scope.open.call(detach)
+    except Unreachable:
+        raise
+    except DriverError as error:
+        raise NeedsOperator(
+            Reason.FOREIGN_DISK_ATTACHED,
+            f"the VM is not destroyed while disks that must live on are attached ({named}); "
+            f"detach them on the backend: {error.message}",
+            native=error.native,
+        ) from error
+
+
+PHASES = (check_intent, life.check_backend, life.finish_task, ensure_gone)

@@ -1,0 +1,59 @@
+"""The few writes a provider makes to a machine outside its status, each with a version test."""
+
+from typing import Any
+
+from banlieue.api.infrastructure.machine import Instance
+from banlieue.sdk.kube import Obj
+from banlieue.sdk.machine.scope import Scope
+
+Ops = list[dict[str, Any]]
+
+
+async def claim_instance(scope: Scope, instance: Instance) -> None:
+    """Persist identity and finalizer in one patch, before anything is made on the backend.
+
+    Raises:
+        Conflict: the object changed meanwhile; another pass decides anew.
+    """
+    ops = _finalizer_added(scope.raw, scope.finalizer)
+    ops.append({"op": "add", "path": "/spec/instance", "value": instance.to_api()})
+    await _patch(scope, ops)
+
+
+async def record_provider_id(scope: Scope, provider_id: str) -> None:
+    """Write `spec.providerID`; the caller has seen the VM on the backend.
+
+    Raises:
+        Conflict: the object changed meanwhile.
+    """
+    await _patch(scope, [{"op": "add", "path": "/spec/providerID", "value": provider_id}])
+
+
+async def drop_finalizer(scope: Scope) -> None:
+    """Let the object go; nothing of it is left on the backend, or it was released.
+
+    Raises:
+        Conflict: the object changed meanwhile.
+    """
+    finalizers = scope.raw["metadata"].get("finalizers") or []
+    if scope.finalizer not in finalizers:
+        return
+    kept = [name for name in finalizers if name != scope.finalizer]
+    await _patch(scope, [{"op": "replace", "path": "/metadata/finalizers", "value": kept}])
+
+
+def _finalizer_added(raw: Obj, finalizer: str) -> Ops:
+    finalizers = raw["metadata"].get("finalizers") or []
+    if finalizer in finalizers:
+        return []
+    return [{"op": "add", "path": "/metadata/finalizers", "value": [*finalizers, finalizer]}]
+
+
+async def _patch(scope: Scope, ops: Ops) -> None:
+    version = scope.raw["metadata"]["resourceVersion"]
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    scope.replace(
+        await scope.ctx.api.json_patch(
+            scope.backend.machine, scope.key, [test, *ops], manager=scope.manager
+        )
+    )
