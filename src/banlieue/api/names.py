@@ -38,6 +38,12 @@ LABEL_AGGREGATE_TO_CONTROLLER = f"{GROUP}/aggregate-to-controller"
 LABEL_AGGREGATE_TO_OPERATOR = f"{GROUP}/aggregate-to-operator"
 """On a ClusterRole: its rules are added to the operator's."""
 
+# Topology keys of anti-affinity that every failure domain has
+
+TOPOLOGY_FAILURE_DOMAIN = f"{GROUP}/failure-domain"
+TOPOLOGY_PROVIDER = f"{GROUP}/provider"
+TOPOLOGY_HOST = f"{GROUP}/host"
+
 # Annotations
 
 ANNOTATION_FAILURE_DOMAINS = f"{GROUP}/failure-domains"

@@ -23,6 +23,9 @@ growing pauses; `W` waits for a change elsewhere; `S` waits for a change of the 
 refers to; `C` a person has to decide.
 """
 
+_TEMPLATE_SPEC = "spec.template.spec"
+"""Not told again: what the template is of, less the fields that controllers write."""
+
 _HEAD = ("| Field | Type | Default | Meaning |", "| --- | --- | --- | --- |")
 
 
@@ -75,6 +78,8 @@ def _rows(schema: dict[str, Any], path: str, *, required: bool) -> Iterator[str]
         schema.get("description", "").replace("\n", " ").replace("|", "\\|"),
     )
     yield "| " + " | ".join(cells) + " |"
+    if _known(schema) or path == _TEMPLATE_SPEC:
+        return
     inner = schema.get("items", schema.get("additionalProperties", schema))
     mark = "[]" if "items" in schema else ".*" if "additionalProperties" in schema else ""
     for name, value in inner.get("properties", {}).items():
@@ -82,7 +87,17 @@ def _rows(schema: dict[str, Any], path: str, *, required: bool) -> Iterator[str]
         yield from _rows(value, f"{path}{mark}.{name}", required=needed)
 
 
+def _known(schema: dict[str, Any]) -> str:
+    """Name a shape every reader of Kubernetes knows; its fields are not told again."""
+    properties = schema.get("items", schema).get("properties", {})
+    if "matchExpressions" in properties:
+        return "label selector"
+    return "list of conditions" if "lastTransitionTime" in properties else ""
+
+
 def _type(schema: dict[str, Any]) -> str:
+    if known := _known(schema):
+        return known
     if "items" in schema:
         return f"list of {_type(schema['items'])}"
     if "additionalProperties" in schema:

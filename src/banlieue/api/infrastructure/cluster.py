@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import MaxLen
 from pydantic import Field
 
-from banlieue.api.markers import list_map
+from banlieue.api.markers import Rule, list_map
 from banlieue.api.meta import Conditions, Model, NamespacedRef, ResourceObject, Selector
 from banlieue.api.types import Count, FailureDomainName, Line
 
@@ -78,8 +78,20 @@ class ClusterStatus(Model):
     conditions: Conditions = Field(default_factory=list, description="Ready, Paused.")
 
 
+PROVISIONED_STAYS = Rule(
+    "!has(oldSelf.status) || !has(oldSelf.status.initialization) || "
+    "!oldSelf.status.initialization.provisioned || !has(self.status) || "
+    "!has(self.status.initialization) || self.status.initialization.provisioned",
+    "status.initialization.provisioned never goes back to false: report trouble in conditions",
+    ".status.initialization.provisioned",
+)
+"""Cluster API copies the flag once and never looks again."""
+
+
 class InfraCluster(ResourceObject):
     """The cluster kind of any backend; all backends agree on all of it."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (PROVISIONED_STAYS,)
 
     spec: ClusterSpec = Field(
         default_factory=ClusterSpec,

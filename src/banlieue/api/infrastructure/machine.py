@@ -21,6 +21,7 @@ from banlieue.api.devices import (
     NetworkInterface,
     ObservedResources,
 )
+from banlieue.api.infrastructure.cluster import PROVISIONED_STAYS
 from banlieue.api.markers import LIST_SET, Rule, list_map
 from banlieue.api.meta import Conditions, Model, NameRef, NamespacedRef, ResourceObject, Time
 from banlieue.api.types import (
@@ -497,13 +498,7 @@ MACHINE_RULES = (
         "spec.adopt.accepted cannot go back to false: set spec.paused to have hands off",
         ".spec.adopt.accepted",
     ),
-    Rule(
-        "!has(oldSelf.status) || !has(oldSelf.status.initialization) || "
-        "!oldSelf.status.initialization.provisioned || !has(self.status) || "
-        "!has(self.status.initialization) || self.status.initialization.provisioned",
-        "status.initialization.provisioned never goes back to false: report trouble in conditions",
-        ".status.initialization.provisioned",
-    ),
+    PROVISIONED_STAYS,
 )
 """What holds for the machine kind of every backend, whoever writes."""
 

@@ -56,7 +56,7 @@ class ClusterTemplateResource(Model):
     metadata: TemplateMetadata = Field(
         default_factory=TemplateMetadata, description="Labels and annotations of the cluster."
     )
-    spec: Annotated[ClusterSpec, TEMPLATE] = Field(description="Spec of the cluster.")
+    spec: Annotated[ClusterSpec, TEMPLATE] = Field(description="As spec of the cluster kind.")
 
 
 class ClusterTemplateBody(Model):

@@ -162,9 +162,28 @@ class Subnet(Model):
 
     cel = (
         Rule(
-            "isCIDR(self.cidr)",
-            "cidr must be an IP subnet such as 10.0.0.0/24: correct it",
+            "isCIDR(self.cidr) && cidr(self.cidr) == cidr(self.cidr).masked()",
+            "cidr must be an IP subnet without host bits, such as 10.0.0.0/24: correct it",
             ".cidr",
+        ),
+        Rule(
+            "!has(self.gateway) || "
+            "(isIP(self.gateway) && (!isCIDR(self.cidr) || "
+            "ip(self.gateway).family() == cidr(self.cidr).ip().family()))",
+            "gateway must be an IP address of the family of cidr: correct it",
+            ".gateway",
+        ),
+        Rule(
+            "!has(self.nameservers) || self.nameservers.all(server, isIP(server))",
+            "nameservers must be IP addresses: correct them",
+            ".nameservers",
+        ),
+        Rule(
+            "!has(self.allowStatic) || !isCIDR(self.cidr) || "
+            "self.allowStatic.all(range, isCIDR(range) && "
+            "cidr(self.cidr).containsCIDR(cidr(range)))",
+            "allowStatic must be ranges within cidr, such as 10.0.0.128/25: correct them",
+            ".allowStatic",
         ),
     )
 

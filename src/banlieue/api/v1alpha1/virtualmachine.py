@@ -79,7 +79,6 @@ class AntiAffinity(Model):
     )
     label_selector: Selector = Field(description="Labels of the VirtualMachines to keep away from.")
     mode: AntiAffinityMode = Field(
-        default=AntiAffinityMode.PREFERRED,
         description="`required`: rather wait than break it. `preferred`: ranks places only.",
     )
 

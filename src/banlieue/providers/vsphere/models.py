@@ -151,7 +151,7 @@ class VSphereMachineTemplateResource(Model):
         default_factory=TemplateMetadata, description="Labels and annotations of the machine."
     )
     spec: Annotated[VSphereMachineTemplateSpec, TEMPLATE] = Field(
-        description="Spec of the machine."
+        description="The fields of VSphereMachine.spec that controllers do not write."
     )
 
 

@@ -72,7 +72,7 @@ class SimulatedMachineTemplateResource(Model):
         default_factory=TemplateMetadata, description="Labels and annotations of the machine."
     )
     spec: Annotated[SimulatedMachineTemplateSpec, TEMPLATE] = Field(
-        description="Spec of the machine."
+        description="The fields of SimulatedMachine.spec that controllers do not write."
     )
 
 
