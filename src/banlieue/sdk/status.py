@@ -1,0 +1,74 @@
+"""Writes a status once per pass, whole, and only when it differs.
+
+Server-side apply removes what a manager leaves out only while nobody else owns it too. After a
+create, a restore or an edit by hand somebody else does, so the answer is compared with what was
+wanted and what is left over is taken out by JSON patch.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from banlieue.api.meta import Resource
+from banlieue.sdk.kube import STATUS, ApiClient, Key, Obj
+
+Ops = list[dict[str, Any]]
+
+
+async def write_status(
+    api: ApiClient,
+    resource: Resource,
+    obj: Obj,
+    status: Mapping[str, Any],
+    *,
+    manager: str,
+    foreign: Collection[str] = (),
+) -> Obj | None:
+    """Make the object's status equal to `status`.
+
+    Args:
+        api: client to write with.
+        resource: kind of the object.
+        obj: the object as last read; what it says already is not written again.
+        status: the complete status this manager owns, as JSON data.
+        manager: field manager.
+        foreign: top-level fields of the status that belong to somebody else.
+
+    Returns:
+        The object as it is now, None when nothing had to be written.
+
+    Raises:
+        ApiError: the object is gone, or changed while leftovers were taken out.
+    """
+    if not _differences(obj, status, foreign):
+        return None
+    meta = obj["metadata"]
+    target = {name: meta[name] for name in ("namespace", "name") if meta.get(name)}
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": target,
+        "status": dict(status),
+    }
+    answer = await api.apply(resource, body, manager=manager, subresource=STATUS)
+    leftovers = _differences(answer, status, foreign)
+    if not leftovers:
+        return answer
+    version = answer["metadata"]["resourceVersion"]
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    return await api.json_patch(
+        resource, Key.of(obj), [test, *leftovers], manager=manager, subresource=STATUS
+    )
+
+
+def _differences(obj: Obj, status: Mapping[str, Any], foreign: Collection[str]) -> Ops:
+    """The patch that would make the object's status equal to `status`."""
+    found = {key: value for key, value in (obj.get("status") or {}).items() if key not in foreign}
+    ops: Ops = [
+        {"op": "remove", "path": f"/status/{key}"} for key in sorted(found) if key not in status
+    ]
+    ops += [
+        {"op": "add", "path": f"/status/{key}", "value": value}
+        for key, value in sorted(status.items())
+        if found.get(key) != value
+    ]
+    return ops
