@@ -17,6 +17,9 @@ from typing import Final
 TOOLS_DIRECTORY: Final = Path(__file__).resolve().parent
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 
+# What the binaries report of themselves, and what their requests carry as user agent.
+_STAMPED_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
 
 class ToolError(Exception):
     """A tool cannot be had; the message says what to do about it."""
@@ -119,7 +122,9 @@ class Store:
                 "gitTreeState": "archive",
             }
             flags += [
-                f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamps.items()
+                f"-X {package}.{name}={value}"
+                for package in _STAMPED_PACKAGES
+                for name, value in stamps.items()
             ]
         return " ".join(flags)
 

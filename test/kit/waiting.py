@@ -18,7 +18,7 @@ class WaitTimeoutError(TimeoutError):
 
 
 def wait_until(
-    predicate: Callable[[], T],
+    predicate: Callable[[], T | None],
     timeout: float,
     what: str,
     *,
@@ -50,7 +50,7 @@ def wait_until(
 
 @overload
 async def wait_until_async(
-    predicate: Callable[[], Awaitable[T]],
+    predicate: Callable[[], Awaitable[T | None]],
     timeout: float,
     what: str,
     *,
@@ -60,7 +60,7 @@ async def wait_until_async(
 
 @overload
 async def wait_until_async(
-    predicate: Callable[[], T],
+    predicate: Callable[[], T | None],
     timeout: float,
     what: str,
     *,
@@ -69,7 +69,7 @@ async def wait_until_async(
 
 
 async def wait_until_async(
-    predicate: Callable[[], T | Awaitable[T]],
+    predicate: Callable[[], T | Awaitable[T | None] | None],
     timeout: float,
     what: str,
     *,
@@ -84,7 +84,7 @@ async def wait_until_async(
     while True:
         try:
             answer = predicate()
-            seen: T = await answer if inspect.isawaitable(answer) else answer
+            seen: T | None = await answer if inspect.isawaitable(answer) else answer
         except retry_on as error:
             watch.note(error)
         else:

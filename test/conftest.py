@@ -1,0 +1,28 @@
+from collections.abc import Iterator
+
+import pytest
+
+from test.kit.controlplane import ControlPlane
+from test.kit.kube import Kube
+from test.kit.namespaces import create_namespace, discard_namespace
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The control plane that all tests share. Whoever stops a part of it starts it again."""
+    with ControlPlane(tmp_path_factory.mktemp("control-plane")) as control_plane:
+        yield control_plane
+
+
+@pytest.fixture
+def kube(control_plane: ControlPlane) -> Kube:
+    """A client with all rights."""
+    return control_plane.kube
+
+
+@pytest.fixture
+def namespace(kube: Kube) -> Iterator[str]:
+    """A namespace for one test."""
+    name = create_namespace(kube)
+    yield name
+    discard_namespace(kube, name)
