@@ -1,0 +1,1 @@
+"""What runs reconcilers against a real API server; the only importer of kopf and kubernetes."""

@@ -1,0 +1,343 @@
+"""The API client over `kubernetes.aio`: plain objects in and out, errors by kind."""
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from kubernetes.aio.client import ApiClient as LibraryClient
+
+import banlieue
+from banlieue.api.meta import Resource
+from banlieue.sdk import kube
+from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.runtime import passes
+from banlieue.sdk.runtime.cache import Identity, Writer
+from banlieue.sdk.runtime.connection import Connection, NoConnectionError
+from banlieue.sdk.runtime.metrics import Metrics
+
+APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+JSON = "application/json"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+PAGE = 500
+TIMEOUT = 30.0
+CONNECT_TIMEOUT = 5.0
+_LIST_ATTEMPTS = 3
+
+_OK = 200
+_REDIRECT = 300
+_BAD_REQUEST = 400
+_UNAUTHORIZED = 401
+_FORBIDDEN = 403
+_NOT_FOUND = 404
+_TIMEOUT = 408
+_CONFLICT = 409
+_GONE = 410
+_INVALID = 422
+_TOO_MANY = 429
+_SERVER_ERROR = 500
+
+
+class WriteLog(Protocol):
+    """Learns of our writes, so that the cache holds them before the caller goes on."""
+
+    def begin_write(self, resource: Resource, key: Key) -> None:
+        """A write to an object is about to be sent."""
+
+    def end_write(
+        self, resource: Resource, key: Key, answer: Obj | None, writer: Writer | None
+    ) -> None:
+        """It was answered with the object, or it failed and `answer` is None."""
+
+    def gone(self, resource: Resource, key: Key, uid: str) -> None:
+        """A delete removed the object at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    resource: Resource
+    key: Key
+    path: str
+    query: Mapping[str, str]
+
+
+class KubeClient:
+    """Implements `banlieue.sdk.kube.ApiClient`, plus what only the runtime needs."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        role: str,
+        metrics: Metrics,
+        writes: WriteLog,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self._connection = connection
+        self.user_agent = f"banlieue/{banlieue.__version__} ({role})"
+        self._metrics = metrics
+        self._writes = writes
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        self._library: LibraryClient | None = None
+
+    async def open(self) -> None:
+        """Make the session. Call after the connection is loaded."""
+        self._library = LibraryClient(self._connection.configuration)
+
+    async def close(self) -> None:
+        """End the session and its connections."""
+        if self._library is not None:
+            await self._library.close()  # type: ignore[no-untyped-call]  # the library's
+            self._library = None
+
+    async def get(self, resource: Resource, key: Key) -> Obj:
+        """Read one object live."""
+        return await self._request("GET", _path(resource, key.namespace, key.name))
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> list[Obj]:
+        """Read all matching objects live, page by page; an empty namespace means all."""
+        query = _selectors(label_selector, field_selector)
+        found = await self._items(resource, namespace, query, JSON)
+        # Items of a list come without their type.
+        return [_typed(resource, it) for it in found]
+
+    async def identities(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> dict[Key, Identity]:
+        """Read uid and version of all matching objects live, without their bodies."""
+        query = _selectors(label_selector, field_selector)
+        found = await self._items(resource, namespace, query, METADATA_LIST)
+        return {Key.of(it): Identity.of(it) for it in found}
+
+    async def serves(self, resource: Resource) -> bool:
+        """Whether the API server serves the kind at this version."""
+        root = f"/apis/{resource.group}" if resource.group else "/api"
+        try:
+            found = await self._request("GET", f"{root}/{resource.version}")
+        except kube.NotFound:
+            return False
+        return any(it.get("name") == resource.plural for it in found.get("resources") or ())
+
+    async def create(self, resource: Resource, obj: Obj, *, manager: str) -> Obj:
+        """POST; raises `AlreadyExists`."""
+        key = Key.of(obj)
+        path = _path(resource, key.namespace)
+        target = _Target(resource, key, path, {"fieldManager": manager})
+        return await self._write("POST", target, _typed(resource, obj))
+
+    async def apply(
+        self, resource: Resource, obj: Obj, *, manager: str, subresource: str = ""
+    ) -> Obj:
+        """Server-side apply of the manager's complete set, forced on its own fields."""
+        key = Key.of(obj)
+        path = _path(resource, key.namespace, key.name, subresource)
+        query = {"fieldManager": manager, "force": "true"}
+        target = _Target(resource, key, path, query)
+        return await self._write("PATCH", target, _typed(resource, obj), content=APPLY)
+
+    async def json_patch(
+        self,
+        resource: Resource,
+        key: Key,
+        ops: Sequence[Mapping[str, Any]],
+        *,
+        manager: str,
+        subresource: str = "",
+    ) -> Obj:
+        """JSON patch; a failed `test` raises `Conflict`."""
+        path = _path(resource, key.namespace, key.name, subresource)
+        target = _Target(resource, key, path, {"fieldManager": manager})
+        body = [dict(op) for op in ops]
+        try:
+            return await self._write("PATCH", target, body, content=JSON_PATCH)
+        except _PatchNotApplied as e:
+            raise kube.Conflict(e.status, "Conflict", f"patch of {key}: {e.message}") from e
+
+    async def delete(
+        self, resource: Resource, key: Key, *, uid: str = "", resource_version: str = ""
+    ) -> None:
+        """Delete with preconditions where given; raises `NotFound` and `Conflict`."""
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        body: Obj = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        given = {name: value for name, value in preconditions.items() if value}
+        if given:
+            body["preconditions"] = given
+        path = _path(resource, key.namespace, key.name)
+        await self._write("DELETE", _Target(resource, key, path, {}), body)
+
+    async def _items(
+        self, resource: Resource, namespace: str, query: dict[str, str], accept: str
+    ) -> Sequence[Obj]:
+        for _ in range(_LIST_ATTEMPTS):
+            try:
+                return await self._pages(resource, namespace, query, accept)
+            except kube.ApiError as e:
+                if e.status != _GONE:
+                    raise
+        raise kube.Unavailable(_GONE, "the list expired while it was read")
+
+    async def _pages(
+        self, resource: Resource, namespace: str, query: dict[str, str], accept: str
+    ) -> Sequence[Obj]:
+        path = _path(resource, namespace)
+        found: deque[Obj] = deque()
+        token = ""
+        while True:
+            page_query = {**query, "limit": str(PAGE)}
+            if token:
+                page_query["continue"] = token
+            page = await self._request("GET", path, page_query, accept=accept)
+            found.extend(page.get("items") or ())
+            token = (page.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return tuple(found)
+
+    async def _write(
+        self, method: str, target: _Target, body: object, *, content: str = JSON
+    ) -> Obj:
+        run = passes.current()
+        writer = (run.controller, run.key) if run is not None else None
+        self._writes.begin_write(target.resource, target.key)
+        shown: Obj | None = None
+        try:
+            answer = await self._request(
+                method, target.path, target.query, body=body, content=content
+            )
+            if answer.get("kind") == "Status":
+                # A delete that took effect at once leaves no object to show.
+                uid = (answer.get("details") or {}).get("uid") or ""
+                self._writes.gone(target.resource, target.key, uid)
+                return answer
+            shown = answer
+            return answer
+        finally:
+            self._writes.end_write(target.resource, target.key, shown, writer)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: object = None,
+        content: str = JSON,
+        accept: str = JSON,
+    ) -> Obj:
+        url = f"{self._connection.host}{path}"
+        if query:
+            url = f"{url}?{urlencode(query)}"
+        headers = {"Accept": accept, "User-Agent": self.user_agent}
+        if body is not None:
+            headers["Content-Type"] = content
+        status, data, retry_after = await self._send(method, url, headers, body)
+        if status == _UNAUTHORIZED:
+            await self._reload()
+            status, data, retry_after = await self._send(method, url, headers, body)
+        answer = _parse(data)
+        if _OK <= status < _REDIRECT:
+            return answer
+        raise _error(status, answer, retry_after)
+
+    async def _send(
+        self, method: str, url: str, headers: Mapping[str, str], body: object
+    ) -> tuple[int, bytes, float | None]:
+        library = self._library
+        if library is None:
+            raise kube.Unavailable(0, "the client is closed")
+        sent = dict(headers)
+        token = await self._connection.authorization()
+        if token:
+            sent["Authorization"] = token
+        try:
+            response = await library.call_api(
+                method, url, header_params=sent, body=body, _request_timeout=self._timeout
+            )
+            data = await response.read()  # type: ignore[no-untyped-call]  # as above
+        except (aiohttp.ClientError, TimeoutError, OSError) as e:
+            self._metrics.requests.labels("<error>", method).inc()
+            text = str(e) or type(e).__name__
+            raise kube.Unavailable(0, f"{method} did not get an answer: {text}") from e
+        self._metrics.requests.labels(str(response.status), method).inc()
+        return response.status, data, _retry_after(response.headers.get("Retry-After"))
+
+    async def _reload(self) -> None:
+        try:
+            await self._connection.reload()
+        except NoConnectionError as e:
+            raise kube.Unavailable(_UNAUTHORIZED, str(e)) from e
+
+
+class _PatchNotApplied(kube.Invalid):
+    """422 of a JSON patch whose operations did not fit the object."""
+
+
+def _path(resource: Resource, namespace: str, name: str = "", subresource: str = "") -> str:
+    parts = [f"/apis/{resource.group}" if resource.group else "/api", resource.version]
+    if resource.namespaced and namespace:
+        parts += ["namespaces", quote(namespace, safe="")]
+    parts.append(resource.plural)
+    if name:
+        parts.append(quote(name, safe=""))
+    if subresource:
+        parts.append(subresource)
+    return "/".join(parts)
+
+
+def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    query = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: value for name, value in query.items() if value}
+
+
+def _typed(resource: Resource, obj: Obj) -> Obj:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+
+
+def _parse(data: bytes) -> Obj:
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        return {"message": data[:200].decode(errors="replace")}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _retry_after(header: str | None) -> float | None:
+    try:
+        return float(header) if header else None
+    except ValueError:
+        return None
+
+
+def _error(status: int, answer: Mapping[str, Any], retry_after: float | None) -> kube.ApiError:
+    reason, message = answer.get("reason") or "", answer.get("message") or f"HTTP {status}"
+    details = answer.get("details") or {}
+    if status in (_TOO_MANY, _UNAUTHORIZED, _TIMEOUT) or status >= _SERVER_ERROR:
+        return kube.Unavailable(status, message, retry_after or details.get("retryAfterSeconds"))
+    if status == _CONFLICT and reason == "AlreadyExists":
+        return kube.AlreadyExists(status, reason, message)
+    if status == _INVALID and not details.get("kind"):
+        # Validation names the kind; a patch that does not fit has nothing to name.
+        return _PatchNotApplied(status, reason, message)
+    kinds: dict[int, type[kube.ApiError]] = {
+        _NOT_FOUND: kube.NotFound,
+        _CONFLICT: kube.Conflict,
+        _FORBIDDEN: kube.Forbidden,
+        _INVALID: kube.Invalid,
+        _BAD_REQUEST: kube.Invalid,
+    }
+    return kinds.get(status, kube.ApiError)(status, reason, message)

@@ -1,0 +1,27 @@
+"""Real time, and the seeded randomness that goes with it."""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from random import Random
+
+
+class SystemClock:
+    """The machine's own time; implements `banlieue.sdk.reconcile.Clock`."""
+
+    def now(self) -> datetime:
+        """Current time in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let others run for that long."""
+        await asyncio.sleep(seconds)
+
+
+def make_rng(seed: int | None = None) -> Random:
+    """Give a generator for jitter and ids; without a seed it differs in each process."""
+    return Random(seed)  # noqa: S311 - jitter and log ids, nothing that must be hard to guess

@@ -1,0 +1,103 @@
+"""How to reach the API server and who we are there: kubeconfig or in-cluster, kept fresh."""
+
+import os
+import ssl
+import time
+from pathlib import Path
+
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import (
+    ConfigException,
+    load_incluster_config,
+    load_kube_config,
+)
+
+_SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+_RELOAD_AT_MOST_EVERY = 1.0
+
+
+class NoConnectionError(Exception):
+    """There is no usable configuration of a Kubernetes cluster; the message says why."""
+
+
+class Connection:
+    """The API server's address, its TLS context and our credentials.
+
+    A kubeconfig given by name wins, then `$KUBECONFIG`, then the pod's service account, then
+    `~/.kube/config`.
+    """
+
+    def __init__(self, kubeconfig: str = "", context: str = "") -> None:
+        self._kubeconfig = kubeconfig or os.environ.get("KUBECONFIG", "")
+        if not self._kubeconfig and not os.environ.get(_SERVICE_HOST):
+            self._kubeconfig = str(Path("~/.kube/config").expanduser())
+        self._context = context
+        self._configuration: Configuration | None = None
+        self._ssl: ssl.SSLContext | None = None
+        self._reloaded = float("-inf")
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration as `kubernetes.aio` wants it; only after `load`."""
+        if self._configuration is None:
+            raise NoConnectionError("the connection is not loaded yet")
+        return self._configuration
+
+    @property
+    def host(self) -> str:
+        """Base address of the API server."""
+        return str(self.configuration.host)
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """TLS trust and client certificate; only after `load`."""
+        if self._ssl is None:
+            raise NoConnectionError("the connection is not loaded yet")
+        return self._ssl
+
+    async def load(self) -> None:
+        """Read the configuration.
+
+        Raises:
+            NoConnectionError: none was found, or it cannot be read.
+        """
+        try:
+            self._configuration = await self._read()
+        except (ConfigException, OSError, ValueError) as e:
+            raise NoConnectionError(f"no usable Kubernetes configuration: {e}") from e
+        self._ssl = RESTClientObject(self._configuration).ssl_context
+
+    async def authorization(self) -> str | None:
+        """The Authorization header's value, None with client certificates.
+
+        Safe to call from another thread's loop. In a pod the token file is read again each minute.
+        """
+        settings = await self.configuration.auth_settings()
+        token = settings.get("BearerToken")
+        return token["value"] if token is not None else None
+
+    async def reload(self) -> None:
+        """Read credentials again after the API server refused them; at most once a second."""
+        if time.monotonic() - self._reloaded < _RELOAD_AT_MOST_EVERY:
+            return
+        self._reloaded = time.monotonic()
+        try:
+            fresh = await self._read()
+        except (ConfigException, OSError, ValueError) as e:
+            raise NoConnectionError(f"credentials could not be read again: {e}") from e
+        self.configuration.api_key = fresh.api_key
+        self.configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
+
+    async def _read(self) -> Configuration:
+        configuration = Configuration()
+        if not self._kubeconfig:
+            load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the library's
+            return configuration
+        await load_kube_config(  # type: ignore[no-untyped-call]  # the library's
+            config_file=self._kubeconfig,
+            context=self._context or None,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+        return configuration

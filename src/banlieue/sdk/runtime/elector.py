@@ -1,0 +1,257 @@
+"""Leadership by Lease.
+
+A record is judged by how long it has not changed on our own monotonic clock since we saw it,
+never by the times written in it. A holder that cannot renew in time knows it has lost before
+anybody else can take over. Only JSON patches with a version test write the record.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Any
+
+from banlieue.api.resources import LEASES
+from banlieue.sdk import kube
+from banlieue.sdk.kube import ApiClient, Key, Obj
+from banlieue.sdk.reconcile import Clock
+
+log = logging.getLogger(__name__)
+
+MANAGER = "banlieue.io/lease"
+_JITTER = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Seconds: others may take over after `duration`, we give up after `deadline` without renewal.
+
+    `retry` is the pause between renewals and between attempts to acquire.
+    """
+
+    duration: float = 60.0
+    deadline: float = 40.0
+    retry: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.duration > self.deadline > self.retry > 0:
+            raise ValueError("lease times need duration > deadline > retry > 0")
+
+
+def default_identity(rng: Random) -> str:
+    """Give a holder identity: the pod's, which a restarted container shares, else a new one.
+
+    ``POD_NAME`` and ``POD_UID`` come from the downward API.
+    """
+    name, uid = os.environ.get("POD_NAME"), os.environ.get("POD_UID")
+    if name and uid:
+        return f"{name}_{uid}"
+    return f"{socket.gethostname()}_{os.getpid()}_{rng.getrandbits(32):08x}"
+
+
+@dataclass(slots=True)
+class _Seen:
+    version: str
+    since: float
+
+
+Callback = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """Called by an elector when it gets the Lease, loses it, and after each attempt."""
+
+    held: Callback | None = None
+    lost: Callback | None = None
+    state: Callable[[bool], None] | None = None
+
+
+class Elector:
+    """Competes for one Lease for as long as `run` runs."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        key: Key,
+        *,
+        identity: str,
+        clock: Clock,
+        rng: Random,
+        times: LeaseTimes | None = None,
+        callbacks: Callbacks | None = None,
+    ) -> None:
+        self.key = key
+        self.identity = identity
+        self.holder = ""
+        self._api = api
+        self._clock = clock
+        self._rng = rng
+        self._times = times or LeaseTimes()
+        self._callbacks = callbacks or Callbacks()
+        self._seen: _Seen | None = None
+        self._renewed: float | None = None
+        self._told = False
+
+    @property
+    def held(self) -> bool:
+        """Whether the Lease is ours right now; false as soon as the deadline has passed."""
+        return (
+            self._renewed is not None
+            and self._clock.monotonic() - self._renewed < self._times.deadline
+        )
+
+    async def run(self) -> None:
+        """Acquire, renew, and start over when lost, until cancelled. Does not release."""
+        while True:
+            await self._attempt()
+            await self._tell()
+            await self._clock.sleep(self._pause())
+
+    async def release(self) -> None:
+        """Give the Lease to whoever wants it next, if it is ours. Never raises `ApiError`."""
+        if not self.held:
+            return
+        self._renewed = None
+        self._tell_state()
+        try:
+            lease = await self._api.get(LEASES, self.key)
+            if _holder(lease) == self.identity:
+                await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
+        except kube.ApiError as e:
+            log.warning("lease not released", extra={"lease": str(self.key), "error": str(e)})
+
+    async def _attempt(self) -> None:
+        """One round trip or two; never longer than we may go without renewal."""
+        timer = asyncio.ensure_future(self._clock.sleep(self._patience()))
+        attempt = asyncio.ensure_future(self._acquire_or_renew())
+        try:
+            await asyncio.wait((timer, attempt), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            attempt.cancel()
+        try:
+            await attempt
+        except asyncio.CancelledError:
+            if not attempt.cancelled():
+                raise
+            log.warning("lease request took too long", extra={"lease": str(self.key)})
+        except (kube.Conflict, kube.AlreadyExists):
+            log.debug("lease changed meanwhile", extra={"lease": str(self.key)})
+        except kube.ApiError as e:
+            log.warning("lease request failed", extra={"lease": str(self.key), "error": str(e)})
+
+    async def _acquire_or_renew(self) -> None:
+        started = self._clock.monotonic()
+        try:
+            lease = await self._api.get(LEASES, self.key)
+        except kube.NotFound:
+            lease = await self._api.create(LEASES, self._new_lease(), manager=MANAGER)
+            self._note(lease, started)
+            return
+        self._observe(lease)
+        if _holder(lease) == self.identity:
+            spec: Obj = {"renewTime": _micro_time(self._clock.now())}
+        elif self._is_free(lease):
+            spec = self._takeover(lease)
+        else:
+            self._renewed = None
+            return
+        self._note(await self._write(lease, spec), started)
+
+    def _note(self, lease: Obj, started: float) -> None:
+        self._observe(lease)
+        if _holder(lease) == self.identity:
+            self._renewed = started
+
+    def _observe(self, lease: Obj) -> None:
+        self.holder = _holder(lease)
+        version = lease["metadata"].get("resourceVersion", "")
+        if self._seen is None or self._seen.version != version:
+            self._seen = _Seen(version, self._clock.monotonic())
+
+    def _is_free(self, lease: Obj) -> bool:
+        if not _holder(lease):
+            return True
+        told = lease.get("spec", {}).get("leaseDurationSeconds") or 0
+        patience = max(float(told), self._times.duration)
+        return self._seen is not None and self._clock.monotonic() - self._seen.since >= patience
+
+    def _takeover(self, lease: Obj) -> Obj:
+        now = _micro_time(self._clock.now())
+        transitions = lease.get("spec", {}).get("leaseTransitions") or 0
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self._duration_seconds(),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": transitions + 1,
+        }
+
+    def _new_lease(self) -> Obj:
+        now = _micro_time(self._clock.now())
+        return {
+            "metadata": {"name": self.key.name, "namespace": self.key.namespace},
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": self._duration_seconds(),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": 0,
+            },
+        }
+
+    def _duration_seconds(self) -> int:
+        return max(1, round(self._times.duration))
+
+    async def _write(self, lease: Obj, spec: Obj) -> Obj:
+        version = lease["metadata"]["resourceVersion"]
+        ops: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+        ]
+        if "spec" not in lease:
+            ops.append({"op": "add", "path": "/spec", "value": {}})
+        ops += [{"op": "add", "path": f"/spec/{name}", "value": it} for name, it in spec.items()]
+        return await self._api.json_patch(LEASES, self.key, ops, manager=MANAGER)
+
+    async def _tell(self) -> None:
+        if not self.held:
+            self._renewed = None
+        self._tell_state()
+        if self.held == self._told:
+            return
+        self._told = self.held
+        extra = {"lease": str(self.key), "holder": self.holder}
+        log.info("lease acquired" if self._told else "lease lost", extra=extra)
+        callback = self._callbacks.held if self._told else self._callbacks.lost
+        if callback is not None:
+            await callback()
+
+    def _tell_state(self) -> None:
+        if self._callbacks.state is not None:
+            self._callbacks.state(self.held)
+
+    def _patience(self) -> float:
+        if self._renewed is None:
+            return self._times.deadline
+        left = self._times.deadline - (self._clock.monotonic() - self._renewed)
+        return max(0.05, left)
+
+    def _pause(self) -> float:
+        pause = self._times.retry * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
+        if self._renewed is None:
+            return pause
+        left = self._times.deadline - (self._clock.monotonic() - self._renewed)
+        return max(0.0, min(pause, left))
+
+
+def _holder(lease: Obj) -> str:
+    return (lease.get("spec") or {}).get("holderIdentity") or ""
+
+
+def _micro_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

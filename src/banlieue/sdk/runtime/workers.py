@@ -1,0 +1,112 @@
+"""The workers of one controller: passes over keys, a bounded number at once."""
+
+import asyncio
+import logging
+from random import Random
+
+from banlieue.sdk import kube
+from banlieue.sdk.kube import Key
+from banlieue.sdk.reconcile import Clock, Controller, Priority, Request, Result
+from banlieue.sdk.runtime import passes
+from banlieue.sdk.runtime.metrics import Metrics
+from banlieue.sdk.runtime.queue import Item, QueueClosedError, WorkQueue
+
+log = logging.getLogger(__name__)
+
+_RESYNC_FROM = 60.0
+
+
+class Workers:
+    """Takes keys from a queue and runs the controller's reconciler on them."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        queue: WorkQueue,
+        *,
+        clock: Clock,
+        rng: Random,
+        metrics: Metrics,
+    ) -> None:
+        self._controller = controller
+        self._queue = queue
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(controller.workers)
+        self._running: set[asyncio.Task[None]] = set()
+        metrics.max_workers.labels(controller.name).set(controller.workers)
+
+    async def run(self) -> None:
+        """Hand out keys until the queue is closed."""
+        while True:
+            await self._slots.acquire()
+            try:
+                item = await self._queue.get()
+            except QueueClosedError:
+                return
+            task = asyncio.create_task(self._work(item), name=f"{self._controller.name} {item.key}")
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def drain(self, grace: float) -> bool:
+        """Close the queue and let running passes end; cancels those that need longer.
+
+        Returns whether all ended by themselves within `grace` seconds.
+        """
+        self._queue.close()
+        if not self._running:
+            return True
+        _, late = await asyncio.wait(tuple(self._running), timeout=grace)
+        for task in late:
+            log.warning("pass cut short", extra={"task": task.get_name()})
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        return not late
+
+    async def _work(self, item: Item) -> None:
+        name = self._controller.name
+        started = self._clock.monotonic()
+        pass_id = f"{self._rng.getrandbits(48):012x}"
+        passes.CURRENT.set(passes.Pass(name, item.key, pass_id))
+        self._metrics.active_workers.labels(name).inc()
+        try:
+            result = await self._attempt(item)
+            self._metrics.passes.labels(name, result).inc()
+        finally:
+            self._metrics.active_workers.labels(name).dec()
+            self._metrics.pass_time.labels(name).observe(self._clock.monotonic() - started)
+            self._queue.done(item.key)
+            self._slots.release()
+
+    async def _attempt(self, item: Item) -> str:
+        try:
+            result = await self._controller.reconciler.reconcile(item.key)
+        except kube.Conflict as e:
+            # Somebody else wrote first; the next pass sees what.
+            delay = self._queue.retry(item.key, priority=item.priority)
+            log.debug("conflict, again in %.2f s", delay, extra={"answer": e.message})
+            return "conflict"
+        except kube.Unavailable as e:
+            delay = self._queue.retry(
+                item.key, priority=item.priority, at_least=e.retry_after or 0.0
+            )
+            self._metrics.pass_errors.labels(self._controller.name).inc()
+            log.warning("API server unavailable, again in %.2f s", delay, extra={"error": str(e)})
+            return "unavailable"
+        # The top of the loop: whatever a pass raises, the key comes back and others go on.
+        except Exception:
+            delay = self._queue.retry(item.key, priority=item.priority)
+            self._metrics.pass_errors.labels(self._controller.name).inc()
+            log.exception("pass failed, again in %.2f s", delay)
+            return "error"
+        return self._finish(item.key, result)
+
+    def _finish(self, key: Key, result: Result) -> str:
+        self._queue.forget(key)
+        after = result.requeue_after
+        if after is None:
+            return "success"
+        priority = Priority.RESYNC if after >= _RESYNC_FROM else Priority.CHANGE
+        self._queue.add(Request(key, after, priority))
+        return "requeue_after"
