@@ -17,6 +17,7 @@ from banlieue.sdk.driver import Backend, Connection, FailureDomain
 from banlieue.sdk.simulated.backend import simulated_backend
 from banlieue.sdk.simulated.connect import MEMORY, Connector, Worlds, new_world
 from banlieue.sdk.simulated.faults import ConnectionLost, Effect
+from banlieue.sdk.simulated.models import SimulatedMachineSpec
 from banlieue.sdk.simulated.records import OFF, ON
 from banlieue.sdk.simulated.remote import RemoteWorld
 from banlieue.sdk.simulated.world import USERNAME, Port, World
@@ -94,6 +95,7 @@ def quick_backend(worlds: Worlds | None = None) -> Backend[Any]:
 class SimulatedTarget(ConformanceTarget):
     """A simulated world under the conformance kit; `port` is the way to its control API."""
 
+    promptness = 1.0
     secrets = (PLANTED_PASSWORD, WRONG_PASSWORD)
 
     def __init__(self, backend: Backend[Any], endpoint: str, port: Port) -> None:
@@ -125,7 +127,7 @@ class SimulatedTarget(ConformanceTarget):
         )
 
     def machine_spec(self) -> MachineSpec:
-        return self.backend.machine_spec()
+        return SimulatedMachineSpec()
 
     def vms(self) -> Sequence[RawVm]:
         return [
@@ -145,24 +147,24 @@ class SimulatedTarget(ConformanceTarget):
     def make_foreign(self, name: str, where: FailureDomain) -> str:
         return str(self._control("make_foreign", name=name, domain=where.id)["id"])
 
-    def copy(self, id: str, name: str) -> str:
-        return str(self._control("copy", vm=id, name=name)["id"])
+    def copy(self, vm: str, name: str) -> str:
+        return str(self._control("copy", vm=vm, name=name)["id"])
 
-    def remove(self, id: str) -> None:
-        self._control("remove", vm=id)
+    def remove(self, vm: str) -> None:
+        self._control("remove", vm=vm)
 
-    def toggle_power(self, id: str) -> None:
-        (power,) = [vm["power"] for vm in self._control("vms") if vm["id"] == id]
-        self._control("set_power", vm=id, power=OFF if power == ON else ON)
+    def toggle_power(self, vm: str) -> None:
+        (power,) = [found["power"] for found in self._control("vms") if found["id"] == vm]
+        self._control("set_power", vm=vm, power=OFF if power == ON else ON)
 
-    def attach_foreign_disk(self, id: str) -> str:
-        return str(self._control("attach_disk", vm=id)["id"])
+    def attach_foreign_disk(self, vm: str) -> str:
+        return str(self._control("attach_disk", vm=vm)["id"])
 
     @contextmanager
-    def hidden(self, id: str) -> Iterator[None]:
-        self._control("hide", vm=id)
+    def hidden(self, vm: str) -> Iterator[None]:
+        self._control("hide", vm=vm)
         yield
-        self._control("unhide", vm=id)
+        self._control("unhide", vm=vm)
 
     @contextmanager
     def other_identity(self) -> Iterator[None]:
@@ -185,5 +187,5 @@ class SimulatedTarget(ConformanceTarget):
         yield
         self._control("heal")
 
-    def _control(self, method: str, **params: object) -> Any:
+    def _control(self, method: str, **params: object) -> Any:  # noqa: ANN401 - JSON
         return self._port.control(method, params)

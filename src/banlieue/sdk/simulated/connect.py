@@ -5,35 +5,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from random import SystemRandom
 
 from banlieue.api.reasons import Reason
 from banlieue.sdk.driver import Connection
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
+from banlieue.sdk.simulated.clock import SystemClock
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.faultmap import uniform_errors
 from banlieue.sdk.simulated.faults import ConnectionLost, WorldFault
 from banlieue.sdk.simulated.records import default_state
 from banlieue.sdk.simulated.remote import RemoteWorld
 from banlieue.sdk.simulated.session import CALL_TIMEOUT, Session, UnresolvedCreates
-from banlieue.sdk.simulated.world import Port, World, account
+from banlieue.sdk.simulated.world import PASSWORD, USERNAME, Port, World, account
 
 MEMORY = "simulated://memory/"
-USERNAME = "simulated"
-PASSWORD = "simulated"  # noqa: S105 - the public login of a world that holds nothing
-
-
-class SystemClock:
-    """The clock on the wall."""
-
-    def now(self) -> datetime:
-        """Current time in UTC."""
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
 
 
 class Worlds:

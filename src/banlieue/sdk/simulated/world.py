@@ -33,6 +33,9 @@ from banlieue.sdk.simulated.records import (
 Json = Any
 Params = Mapping[str, Any]
 
+USERNAME = "simulated"
+PASSWORD = "simulated"  # noqa: S105 - the public login of a world that holds nothing
+
 _FREE = frozenset({"login", "ping"})
 _PRIVILEGE = {
     "create": "Create",
