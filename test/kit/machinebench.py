@@ -18,7 +18,15 @@ from typing import Any, TypeVar
 from pydantic import SecretStr
 
 from banlieue.api import names
-from banlieue.api.resources import CONFIG_MAPS, NAMESPACES, PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
+from banlieue.api.resources import (
+    CONFIG_MAPS,
+    LEASES,
+    NAMESPACES,
+    PROVIDERS,
+    SECRETS,
+    VIRTUAL_MACHINES,
+    VM_IMAGES,
+)
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.sdk.driver import Connection, Driver, FailureDomain
 from banlieue.sdk.kube import ApiError, Key, Obj
@@ -225,7 +233,8 @@ class MachineBench:
         return "", ""
 
     def vms(self) -> list[Vm]:
-        """All VMs of the world, hidden ones too."""
+        """All VMs of the world as of now, hidden ones too."""
+        self.world.control("calls", {})
         return list(self.world.state.vms.values())
 
     def control(self, method: str, **params: object) -> object:
@@ -248,7 +257,11 @@ class MachineBench:
         self.api.put(
             PROVIDERS,
             {
-                "metadata": {"namespace": PROVIDER.namespace, "name": PROVIDER.name},
+                "metadata": {
+                    "namespace": PROVIDER.namespace,
+                    "name": PROVIDER.name,
+                    "uid": "provider-uid",
+                },
                 "spec": {
                     "providerClassRef": {"name": "simulated"},
                     "connection": {"endpoint": ENDPOINT, "credentialsRef": {"name": "creds"}},
@@ -260,6 +273,8 @@ class MachineBench:
                 },
             },
         )
+        for resource, name in ((SECRETS, "creds"), (LEASES, "provider-uid")):
+            self.api.put(resource, {"metadata": {"namespace": PROVIDER.namespace, "name": name}})
         self.api.put(
             VM_IMAGES,
             {

@@ -20,7 +20,7 @@ class Finding:
 
     type: ConditionType
     status: ConditionStatus
-    reason: Reason
+    reason: str
     message: str = ""
 
 

@@ -285,7 +285,11 @@ class Driver(Protocol[S]):
         """
 
     def update(self, plan: MachinePlan[S], seen: MachineState) -> Task | None:
-        """Take one step from `seen` towards the plan: power, then hardware. None when equal."""
+        """Take one step from `seen` towards the plan; None when there is nothing left to do.
+
+        Raises `NeedsOperator` with reason RestartRequired when all that is left can only take
+        effect at the next power cycle; a VM that is off gets it before it is started.
+        """
 
     def delete(self, ref: MachineRef) -> Task | None:
         """Take one step towards "gone": stop, then destroy. None when nothing is left to do.

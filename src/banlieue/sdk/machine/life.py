@@ -14,6 +14,7 @@ from banlieue.api.resources import CAPI_MACHINES, VIRTUAL_MACHINES
 from banlieue.api.types import DriftAction
 from banlieue.sdk import installation, tenancy
 from banlieue.sdk.driver import Driver, MachinePlan, MachineRef, MachineState, Task
+from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import drift, plan, writes
@@ -21,6 +22,7 @@ from banlieue.sdk.machine.bootstrap import read_bootstrap
 from banlieue.sdk.machine.ownership import check_ours, rebind_uuid
 from banlieue.sdk.machine.scope import Scope, owner_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
+from banlieue.sdk.phases import run_phases
 from banlieue.sdk.provider.in_use import ensure_in_use
 
 CREATE_TIMEOUT = 60.0
@@ -80,15 +82,14 @@ async def mint(scope: Scope) -> Outcome:
     """Does the machine have an identity, persisted before anything is made?"""
     if scope.machine.spec.instance is not None:
         return CONTINUE
-    for check in (_referred, _permitted, _installed):
-        outcome = await check(scope)
-        if outcome is not CONTINUE:
-            return outcome
+    outcome = await run_phases((_referred, _permitted, may_change), scope)
+    if outcome is not CONTINUE:
+        return outcome
     ref = scope.ref()
     found = await observe(scope, ref)
     minted = uuid.UUID(int=scope.ctx.rng.getrandbits(128), version=4)
     identity = rebind_uuid(ref, found) if found else str(minted)
-    await ensure_in_use(scope.ctx.api, scope.open.provider)
+    await ensure_in_use(scope.ctx.api, scope.open.provider, manager=scope.manager)
     await writes.claim_instance(
         scope,
         Instance(
@@ -139,7 +140,7 @@ def _refers(reference: dict[str, Any], scope: Scope) -> bool:
 
 
 async def _permitted(scope: Scope) -> Outcome:
-    """The Provider is offered to this namespace, and lets us change anything at all."""
+    """The Provider is offered to this namespace; one that lost it keeps its VMs as they are."""
     labels = scope.namespace_labels()
     if not tenancy.namespace_allowed(scope.open.provider, scope.key.namespace, labels):
         return Wait(
@@ -147,13 +148,17 @@ async def _permitted(scope: Scope) -> Outcome:
             "the Provider does not allow this namespace; ask its admin for allowedNamespaces",
             SLOW,
         )
-    if not scope.open.writable:
-        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused or read-only", SLOW)
     return CONTINUE
 
 
-async def _installed(scope: Scope) -> Outcome:
-    """The installation is known and confirmed; without it no owner has a name."""
+async def may_change(scope: Scope) -> Outcome:
+    """May anything on the backend be changed or destroyed by this process at all?
+
+    Not while the Provider is paused or read-only, nor in an installation that is not confirmed
+    for this very cluster: a backup restored elsewhere must not act on the VMs of the original.
+    """
+    if not scope.open.writable:
+        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused or read-only", SLOW)
     known = await installation.read_live(scope.ctx.api, scope.installation_namespace)
     if known is None:
         return Wait(
@@ -168,7 +173,8 @@ async def _installed(scope: Scope) -> Outcome:
             "run `banlieue recover --confirm` once the old one is off",
             SLOW,
         )
-    scope.owner = owner_of(scope.machine, known.id)
+    if scope.machine.spec.instance is None:
+        scope.owner = owner_of(scope.machine, known.id)
     return CONTINUE
 
 
@@ -194,10 +200,9 @@ async def create(scope: Scope) -> Outcome:
     """The VM is not there and never was: make it."""
     if scope.seen is not None:
         return CONTINUE
-    for check in (_permitted, _installed):
-        outcome = await check(scope)
-        if outcome is not CONTINUE:
-            return outcome
+    outcome = await run_phases((_permitted, may_change), scope)
+    if outcome is not CONTINUE:
+        return outcome
     where = scope.domain_name
     place = scope.open.domain(where)
     if place is None:
@@ -247,9 +252,8 @@ async def converge(scope: Scope) -> Outcome:
     if not patience.act:
         scope.again_after = patience.again_after
         return CONTINUE
-    if not scope.open.writable:
-        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused or read-only", SLOW)
-    return await _update(scope, seen)
+    outcome = await run_phases((_permitted, may_change), scope)
+    return await _update(scope, seen) if outcome is CONTINUE else outcome
 
 
 def _correcting(scope: Scope) -> tuple[str, ...]:
@@ -273,14 +277,19 @@ async def _update(scope: Scope, seen: MachineState) -> Outcome:
             SLOW,
         )
     wanted: MachinePlan[Any] = plan.make_plan(scope, place)
-    task = await scope.open.call(lambda driver: driver.update(wanted, seen))
+    try:
+        task = await scope.open.call(lambda driver: driver.update(wanted, seen))
+    except NeedsOperator as error:
+        if error.reason is not Reason.RESTART_REQUIRED:
+            raise
+        scope.waits_for_restart = True
+        return CONTINUE
     if task is not None:
         scope.memory.task = task
         return awaiting(task)
     outcome = await look(scope)
     if outcome is CONTINUE and scope.seen is not None:
         scope.differing = drift.differences(scope.desired, scope.seen)
-        scope.waits_for_restart = bool(scope.differing) and drift.POWER not in scope.differing
     return outcome
 
 

@@ -50,10 +50,10 @@ def status_of(report: Report) -> MachineStatus:
         status.initialization = Initialization(provisioned=True)
     if report.seen is not None:
         _observed(status, report.seen, report.domain or before.failure_domain)
+        status.pending_changes = sorted(name for name in report.differing if name != POWER)
         status.create_refused = None
     status.task = _task(before.task, report)
     status.failures = Failures(count=report.failures) if report.failures else None
-    status.pending_changes = sorted(name for name in report.differing if name != POWER)
     status.last_backend_error = _backend_error(before.last_backend_error, report)
     if isinstance(report.error, Refused) and not provisioned and machine.spec.placement:
         status.create_refused = CreateRefused(
@@ -171,9 +171,17 @@ def _provisioned(report: Report, status: MachineStatus) -> Finding:
     return false(ConditionType.PROVISIONED, reason, message)
 
 
+def _as_before(report: Report, kind: ConditionType) -> Finding:
+    """A condition this pass did not look at: what it said, Unknown if it never said anything."""
+    for item in report.machine.status.conditions:
+        if item.type == kind:
+            return Finding(kind, item.status, item.reason, item.message)
+    return unknown(kind, Reason.NOT_OBSERVED)
+
+
 def _power(report: Report) -> Finding:
     if report.seen is None:
-        return unknown(ConditionType.POWER_STATE_SYNCED, Reason.NOT_OBSERVED)
+        return _as_before(report, ConditionType.POWER_STATE_SYNCED)
     if POWER not in report.differing:
         return true(ConditionType.POWER_STATE_SYNCED, Reason.POWER_STATE_SYNCED)
     reason, message = _why(report.outcome)
@@ -183,9 +191,9 @@ def _power(report: Report) -> Finding:
 
 
 def _up_to_date(report: Report) -> Finding:
-    pending = [name for name in report.differing if name != POWER]
     if report.seen is None:
-        return unknown(ConditionType.UP_TO_DATE, Reason.NOT_OBSERVED)
+        return _as_before(report, ConditionType.UP_TO_DATE)
+    pending = [name for name in report.differing if name != POWER]
     if not pending:
         return true(ConditionType.UP_TO_DATE, Reason.UP_TO_DATE)
     named = ", ".join(sorted(pending))
@@ -203,15 +211,17 @@ def _up_to_date(report: Report) -> Finding:
 
 
 def _addresses(report: Report, status: MachineStatus) -> Finding:
+    if report.seen is None:
+        return _as_before(report, ConditionType.ADDRESSES_AVAILABLE)
     if status.addresses:
         return true(ConditionType.ADDRESSES_AVAILABLE, Reason.ADDRESSES_AVAILABLE)
-    if report.seen is not None and report.seen.power is not PowerState.POWERED_ON:
+    if report.seen.power is not PowerState.POWERED_ON:
         return false(
             ConditionType.ADDRESSES_AVAILABLE,
             Reason.ADDRESSES_NOT_EXPECTED,
             "the VM is not running",
         )
-    if report.seen is not None and not report.seen.guest.agent_connected:
+    if not report.seen.guest.agent_connected:
         return false(
             ConditionType.ADDRESSES_AVAILABLE,
             Reason.ADDRESS_PENDING,

@@ -21,11 +21,16 @@ from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 _SOON = 0.2
 
 
+async def check_made(scope: Scope) -> Outcome:
+    """Could there be a VM at all? Without an identity none was ever made."""
+    if scope.machine.spec.instance is not None:
+        return CONTINUE
+    await writes.drop_finalizer(scope)
+    return Wait(Reason.DELETING, "nothing was ever made for it")
+
+
 async def check_intent(scope: Scope) -> Outcome:
     """Did the controller decide what becomes of the VM, for this very object?"""
-    if scope.machine.spec.instance is None:
-        await writes.drop_finalizer(scope)
-        return Wait(Reason.DELETING, "nothing was ever made for it")
     intent = scope.machine.spec.teardown
     if intent is None or intent.uid != scope.machine.metadata.uid:
         return Wait(
@@ -33,32 +38,32 @@ async def check_intent(scope: Scope) -> Outcome:
             "the VM is left alone until the controller decides what becomes of it",
         )
     if intent.mode is TeardownMode.RELEASE:
-        await _remove_mark_of_orphan(scope)
+        task = await _remove_mark_of_orphan(scope)
+        if task is not None:
+            return life.awaiting(task)
         await writes.drop_finalizer(scope)
         return Wait(Reason.DELETING, "the VM was released")
     if scope.machine.spec.deletion_protection:
         return Wait(
             Reason.TEARDOWN_UNDECIDED, "deletionProtection is set; set it to false to destroy it"
         )
-    if not scope.open.writable:
-        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused or read-only", life.SLOW)
     return CONTINUE
 
 
-async def _remove_mark_of_orphan(scope: Scope) -> None:
+async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
     """A VM left to its user loses our mark; one whose owner lives on keeps it, to be found by.
 
     Best effort: release must go through when the backend does not answer.
     """
     made_by = scope.machine.spec.virtual_machine_ref
     if made_by is None or not scope.open.writable:
-        return
+        return None
     try:
         owner = await scope.ctx.api.get(VIRTUAL_MACHINES, Key(scope.key.namespace, made_by.name))
     except NotFound:
-        return
+        return None
     if not owner["metadata"].get("deletionTimestamp"):
-        return
+        return None
     ref = scope.ref()
 
     def remove(driver: Driver[Any]) -> Task | None:
@@ -71,9 +76,9 @@ async def _remove_mark_of_orphan(scope: Scope) -> None:
         return driver.remove_mark(ref)
 
     try:
-        await scope.open.call(remove)
+        return await scope.open.call(remove)
     except DriverError:
-        return
+        return None
 
 
 async def ensure_gone(scope: Scope) -> Outcome:
@@ -126,4 +131,11 @@ async def _detach(scope: Scope, ref: MachineRef, disks: tuple[DiskState, ...]) -
         ) from error
 
 
-PHASES = (check_intent, life.check_backend, life.finish_task, ensure_gone)
+PHASES = (
+    check_made,
+    check_intent,
+    life.may_change,
+    life.check_backend,
+    life.finish_task,
+    ensure_gone,
+)

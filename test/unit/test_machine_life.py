@@ -1,0 +1,450 @@
+"""One VM per machine object: identity from mint to seen, through crashes and restores."""
+
+import pytest
+
+from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.identity import Mark
+from banlieue.sdk.kube import Key, Unavailable
+from banlieue.sdk.simulated.models import SIMULATED_MACHINES
+from banlieue.sdk.testing.memory_api import Call, Moment
+from test.kit.machinebench import MACHINE, PROVIDER, MachineBench
+
+
+@pytest.fixture
+def bench() -> MachineBench:
+    return MachineBench()
+
+
+async def test_a_machine_becomes_one_running_vm_with_uniform_status(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.clock.advance(5)
+    await bench.run()
+
+    (vm,) = bench.vms()
+    machine = bench.machine()
+    instance = machine["spec"]["instance"]
+    assert vm.power == "PoweredOn"
+    assert (vm.name, vm.uuid) == (instance["name"], instance["uuid"])
+    assert machine["spec"]["providerID"] == f"simulated://{vm.uuid}"
+    assert machine["status"]["initialization"] == {"provisioned": True}
+    assert machine["status"]["failureDomain"] == "sim-a"
+    assert machine["status"]["addresses"]
+    assert machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
+    for kind in ("Ready", "Provisioned", "PowerStateSynced", "UpToDate", "AddressesAvailable"):
+        assert bench.condition(kind)[0] == "True", kind
+    assert bench.condition("Paused") == ("False", "NotPaused")
+
+
+async def test_identity_stands_in_the_api_before_the_creating_call(bench: MachineBench) -> None:
+    bench.make_machine()
+    bench.control("inject", rule={"effect": "cut", "method": "create*", "count": None})
+    await bench.reconciler.reconcile(MACHINE)
+
+    spec = bench.machine()["spec"]
+    assert bench.vms() == []
+    assert spec["instance"]["installationID"] == "installation-1"
+    assert spec["instance"]["backendIdentity"] == "bench-identity"
+    assert "providerID" not in spec
+
+
+async def test_the_mark_names_owner_uuid_and_epoch(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+
+    (vm,) = bench.vms()
+    mark = Mark.decode(vm.mark)
+    assert mark is not None
+    assert str(mark.owner) == "installation-1/VirtualMachine/team-a/db-1"
+    assert (mark.uuid, mark.epoch) == (vm.uuid, 0)
+
+
+async def test_a_second_pass_over_a_settled_machine_writes_and_calls_nothing(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.clock.advance(5)
+    await bench.run()
+    writes = len(bench.api.writes())
+    await bench.run()
+    bench.clock.advance(600)
+    await bench.run()
+    assert len(bench.api.writes()) == writes
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+@pytest.mark.parametrize("which", range(6))
+async def test_a_create_killed_at_any_write_ends_in_one_vm(
+    bench: MachineBench, which: int, moment: Moment
+) -> None:
+    bench.make_machine()
+    _fail_write(bench, which, moment)
+    await bench.run_through_crashes()
+    bench.clock.advance(5)
+    await bench.run_through_crashes()
+
+    assert len(bench.vms()) == 1
+    assert bench.condition("Ready") == ("True", "Ready")
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+@pytest.mark.parametrize("which", range(4))
+async def test_a_delete_killed_at_any_write_ends_in_no_vm(
+    bench: MachineBench, which: int, moment: Moment
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.delete()
+    _fail_write(bench, which, moment)
+    await bench.run_through_crashes()
+
+    assert bench.vms() == []
+    assert bench.machine() == {}
+
+
+def _fail_write(bench: MachineBench, which: int, moment: Moment) -> None:
+    """Lose the n-th write, or the reply to it, as a crash at that point would."""
+    seen = [0]
+
+    def hook(call: Call, now: Moment) -> None:
+        if now is not moment or call.verb in {"get", "list"}:
+            return
+        seen[0] += 1
+        if seen[0] == which + 1:
+            raise Unavailable(0, "the process died here")
+
+    bench.api.intercept(hook)
+
+
+async def test_a_lost_clone_reply_ends_in_the_same_vm(bench: MachineBench) -> None:
+    bench.make_machine()
+    bench.control("inject", rule={"effect": "lose-reply", "method": "create*"})
+    await bench.run()
+    bench.restart()
+    bench.clock.advance(200)
+    await bench.run()
+
+    (vm,) = bench.vms()
+    assert bench.machine()["spec"]["providerID"] == f"simulated://{vm.uuid}"
+
+
+async def test_a_create_that_arrives_late_ends_in_the_same_vm(bench: MachineBench) -> None:
+    bench.make_machine()
+    bench.control("inject", rule={"effect": "late", "method": "create*", "seconds": 50})
+    for _ in range(6):
+        await bench.run()
+        bench.clock.advance(60)
+
+    assert len(bench.vms()) == 1
+    assert bench.condition("Ready") == ("True", "Ready")
+
+
+async def test_a_foreign_vm_of_the_name_is_never_touched(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    name = bench.vms()[0].name
+    foreign = MachineBench()
+    foreign.control("make_foreign", name=name, domain="domain-a")
+    before = foreign.vms()[0].model_dump()
+    foreign.make_machine()
+    await foreign.run()
+
+    assert [vm.model_dump() for vm in foreign.vms()] == [before]
+    assert foreign.condition("Ready") == ("False", "OwnershipConflict")
+    assert "instance" not in foreign.machine()["spec"]
+    assert "addresses" not in foreign.machine()["status"]
+
+
+async def test_a_vanished_vm_is_reported_and_never_made_again(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.control("remove", vm=bench.vms()[0].id)
+    for _ in range(3):
+        await bench.run()
+        bench.clock.advance(400)
+
+    assert bench.vms() == []
+    assert bench.condition("Ready") == ("False", "VMMissing")
+    assert bench.machine()["status"]["initialization"] == {"provisioned": True}
+
+
+async def test_a_hidden_vm_is_neither_missing_nor_made_again(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    vm = bench.vms()[0]
+    bench.control("hide", vm=vm.id)
+    await bench.run()
+    assert bench.condition("Ready") == ("Unknown", "AbsenceUnproven")
+
+    bench.delete()
+    await bench.run()
+    assert len(bench.vms()) == 1
+    assert bench.machine()["metadata"]["finalizers"]
+    bench.control("unhide", vm=vm.id)
+    bench.clock.advance(300)
+    await bench.run()
+    assert bench.machine() == {}
+
+
+async def test_another_backend_at_the_endpoint_is_noticed(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.control("set_identity", identity="another")
+    bench.restart()
+    await bench.run()
+    assert bench.condition("Ready") == ("False", "BackendIdentityChanged")
+
+    bench.delete()
+    await bench.run()
+    assert len(bench.vms()) == 1
+
+
+async def test_a_copy_carrying_our_mark_is_not_ours(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    original = bench.vms()[0]
+    bench.control("copy", vm=original.id, name="a-copy")
+    await bench.run()
+    assert bench.condition("Ready") == ("True", "Ready")
+    bench.delete()
+    await bench.run()
+    assert [vm.name for vm in bench.vms()] == ["a-copy"]
+
+
+async def test_a_machine_restored_without_identity_finds_its_vm(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    (before,) = bench.vms()
+    bench.api.drop(SIMULATED_MACHINES, MACHINE, force=True)
+    bench.make_machine()
+    bench.restart()
+    await bench.run()
+
+    (after,) = bench.vms()
+    assert after.uuid == before.uuid
+    assert bench.machine()["spec"]["instance"]["uuid"] == before.uuid
+
+
+async def test_status_wiped_comes_back_the_same(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.clock.advance(5)
+    await bench.run()
+    before = bench.machine()["status"]
+    bench.api.edit(SIMULATED_MACHINES, MACHINE, lambda obj: obj.pop("status"))
+    bench.restart()
+    await bench.run()
+    after = bench.machine()["status"]
+
+    assert len(bench.vms()) == 1
+    for status in (before, after):
+        for item in status["conditions"]:
+            item.pop("lastTransitionTime")
+    assert after == before
+
+
+async def test_a_machine_nobody_refers_to_makes_nothing(bench: MachineBench) -> None:
+    bench.make_machine(referred=False)
+    await bench.run()
+    assert bench.vms() == []
+    assert bench.condition("Ready") == ("False", "NotReferenced")
+
+
+async def test_a_restored_deletion_without_valid_intent_is_held(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.delete(mode=None)
+    await bench.run()
+    assert bench.condition("Ready") == ("False", "TeardownUndecided")
+    assert len(bench.vms()) == 1
+
+    bench.api.edit(
+        SIMULATED_MACHINES,
+        MACHINE,
+        lambda obj: obj["spec"].update(teardown={"mode": "Destroy", "uid": "an-older-uid"}),
+    )
+    await bench.run()
+    assert len(bench.vms()) == 1
+    assert bench.machine()["metadata"]["finalizers"]
+
+
+async def test_release_leaves_vm_and_mark_while_its_owner_lives(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    (before,) = (vm.model_dump() for vm in bench.vms())
+    bench.delete(mode="Release")
+    await bench.run()
+    assert bench.machine() == {}
+    assert [vm.model_dump() for vm in bench.vms()] == [before]
+
+
+async def test_release_of_an_orphan_takes_the_mark_off(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.api.edit(
+        VIRTUAL_MACHINES,
+        MACHINE,
+        lambda obj: obj["metadata"].update(
+            deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["banlieue.io/virtualmachine"]
+        ),
+    )
+    bench.delete(mode="Release")
+    await bench.run()
+    bench.clock.advance(5)
+    assert bench.machine() == {}
+    (vm,) = bench.vms()
+    assert vm.mark is None
+    assert vm.power == "PoweredOn"
+
+
+async def test_release_goes_through_when_the_backend_is_dead(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.control("inject", rule={"effect": "cut", "count": None})
+    bench.delete(mode="Release")
+    await bench.run()
+    assert bench.machine() == {}
+    assert len(bench.vms()) == 1
+
+
+async def test_foreign_and_retained_disks_outlive_the_vm(bench: MachineBench) -> None:
+    bench.make_machine(
+        disks=[
+            {"name": "root", "storageClass": "fast"},
+            {"name": "data", "sizeGiB": 5, "storageClass": "fast", "reclaimPolicy": "Retain"},
+            {"name": "scratch", "sizeGiB": 5, "storageClass": "fast"},
+        ]
+    )
+    await bench.run()
+    (vm,) = bench.vms()
+    retained = next(disk.id for disk in vm.disks if disk.name == "data")
+    bench.control("attach_disk", vm=vm.id, content="somebody's data")
+    (foreign,) = (disk.id for disk in bench.vms()[0].disks if disk.name is None)
+    bench.delete()
+    await bench.run(passes=60)
+
+    assert bench.vms() == []
+    assert set(bench.world.state.detached) == {retained, foreign}
+
+
+async def test_nothing_is_minted_for_a_namespace_that_may_not(bench: MachineBench) -> None:
+    bench.api.edit(
+        PROVIDERS, PROVIDER, lambda obj: obj["spec"].update(allowedNamespaces={"from": "Same"})
+    )
+    bench.make_machine()
+    await bench.run()
+    assert bench.condition("Ready") == ("False", "ProviderNotAllowed")
+    assert bench.vms() == []
+
+
+async def test_nothing_is_minted_or_destroyed_in_another_cluster(bench: MachineBench) -> None:
+    config = Key("banlieue-system", "banlieue-installation")
+    bench.api.edit(CONFIG_MAPS, config, lambda obj: obj["data"].update(clusterUID="elsewhere"))
+    bench.make_machine()
+    await bench.run()
+    assert bench.condition("Ready") == ("False", "InstallationUnconfirmed")
+    assert bench.vms() == []
+
+
+async def test_existing_vms_are_not_changed_or_destroyed_in_another_cluster(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    config = Key("banlieue-system", "banlieue-installation")
+    bench.api.edit(CONFIG_MAPS, config, lambda obj: obj["data"].update(clusterUID="elsewhere"))
+    bench.edit(powerState="PoweredOff", powerOffMode="Hard")
+    bench.restart()
+    await bench.run()
+    assert bench.vms()[0].power == "PoweredOn"
+    assert bench.condition("Ready") == ("False", "InstallationUnconfirmed")
+
+    bench.delete()
+    await bench.run()
+    assert len(bench.vms()) == 1
+    assert bench.machine()["metadata"]["finalizers"]
+
+
+async def test_an_outage_keeps_the_status(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    before = bench.machine()["status"]
+    bench.control("inject", rule={"effect": "cut", "count": None})
+    for _ in range(5):
+        await bench.run(passes=3)
+    assert bench.machine()["status"] == before
+
+
+async def test_a_paused_machine_is_left_alone_and_says_so(bench: MachineBench) -> None:
+    bench.make_machine(paused=True)
+    await bench.run()
+    assert bench.vms() == []
+    assert bench.condition("Paused") == ("True", "Paused")
+    assert "finalizers" not in bench.machine()["metadata"]
+
+
+async def test_power_follows_an_edit_at_once_and_drift_after_a_while(bench: MachineBench) -> None:
+    bench.make_machine(powerOffMode="Hard")
+    await bench.run()
+    bench.edit(powerState="PoweredOff")
+    await bench.run()
+    assert bench.vms()[0].power == "PoweredOff"
+    assert bench.condition("Ready") == ("True", "Ready")
+    assert bench.condition("AddressesAvailable") == ("False", "AddressesNotExpected")
+
+    bench.control("set_power", vm=bench.vms()[0].id, power="PoweredOn")
+    await bench.reconciler.reconcile(MACHINE)
+    assert bench.vms()[0].power == "PoweredOn"
+    assert bench.condition("PowerStateSynced")[0] == "False"
+    bench.clock.advance(31)
+    await bench.run()
+    assert bench.vms()[0].power == "PoweredOff"
+
+
+async def test_drift_is_only_reported_when_the_policy_says_so(bench: MachineBench) -> None:
+    bench.make_machine(driftPolicy={"power": "Report"})
+    await bench.run()
+    bench.control("set_power", vm=bench.vms()[0].id, power="PoweredOff")
+    await bench.run()
+    bench.clock.advance(100)
+    await bench.run()
+    assert bench.vms()[0].power == "PoweredOff"
+    assert bench.condition("Ready") == ("False", "DriftDetected")
+    assert bench.condition("PowerStateSynced") == ("False", "DriftDetected")
+
+
+async def test_a_change_that_needs_a_restart_says_so(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.edit(memoryMiB=1024)
+    await bench.run()
+    assert bench.condition("UpToDate") == ("False", "RestartRequired")
+    assert bench.condition("Ready") == ("True", "Ready")
+    assert bench.machine()["status"]["pendingChanges"] == ["memoryMiB"]
+    assert bench.machine()["status"]["resources"]["memoryMiB"] == 2048
+
+
+async def test_missing_image_and_missing_user_data_are_named(bench: MachineBench) -> None:
+    bench.make_machine(imageRef={"name": "nothing"})
+    await bench.run()
+    assert bench.condition("Ready") == ("False", "ImageNotFound")
+
+    other = MachineBench()
+    other.make_machine(userData={"secretRef": {"name": "absent"}})
+    await other.run()
+    assert other.condition("Ready") == ("False", "UserDataNotFound")
+    assert other.vms() == []
+
+
+async def test_a_machine_of_a_cluster_waits_while_that_is_paused(bench: MachineBench) -> None:
+    bench.make_machine()
+
+    def made_by_capi(obj: dict) -> None:  # type: ignore[type-arg] # JSON
+        obj["spec"].pop("virtualMachineRef")
+        obj["metadata"]["ownerReferences"] = []
+
+    bench.api.edit(SIMULATED_MACHINES, MACHINE, made_by_capi)
+    await bench.run()
+    assert bench.condition("Paused") == ("True", "Paused")
+    assert bench.vms() == []
