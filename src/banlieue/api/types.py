@@ -147,7 +147,7 @@ TargetValue = Annotated[int, Ge(-(2**53)), Le(2**53)] | Annotated[str, MaxLen(25
 Target = dict[str, TargetValue]
 
 Quantity = (
-    Annotated[int, Ge(0)]
+    Annotated[int, Ge(0), Le(2**53)]
     | Annotated[
         str,
         StringConstraints(

@@ -106,9 +106,7 @@ def _type(schema: dict[str, Any]) -> str:
         return " or ".join(f"`{value}`" for value in schema["enum"])
     if schema.get("x-kubernetes-int-or-string"):
         return "integer or string"
-    if schema.get("format") == "date-time":
-        return "time"
-    return str(schema["type"])
+    return "time" if schema.get("format") == "date-time" else str(schema["type"])
 
 
 def _plain(value: object) -> str:
