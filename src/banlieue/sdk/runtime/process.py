@@ -173,18 +173,17 @@ class Process:
         self, key: Key, *, on_held: Callback | None = None, on_lost: Callback | None = None
     ) -> Elector:
         """Compete for a Lease from now on; it is released when the process stops."""
-        elector = Elector(
-            self.client,
-            key,
-            identity=self.identity,
-            clock=self.clock,
-            rng=self.rng,
-            times=self.options.lease_times,
-            callbacks=Callbacks(on_held, on_lost, self.metrics.leader.labels(str(key)).set),
-        )
+        elector = self._elector(key, on_held, on_lost)
         self._electors.append(elector)
         self.spawn(elector.run(), f"lease {key}")
         return elector
+
+    def candidate(self, lease: Key, on_change: Callback) -> Elector:
+        """Make an elector that somebody else runs and releases, at the latest in a stop hook.
+
+        `on_change` is awaited whenever the Lease was won or lost.
+        """
+        return self._elector(lease, on_change, on_change)
 
     def enqueue(self, controller: str, request: Request) -> None:
         """Put a request into a controller's queue; implements `reconcile.Enqueue`."""
@@ -267,6 +266,17 @@ class Process:
 
     async def _lose(self) -> None:
         self._end("the lease was lost")
+
+    def _elector(self, key: Key, on_held: Callback | None, on_lost: Callback | None) -> Elector:
+        return Elector(
+            self.client,
+            key,
+            identity=self.identity,
+            clock=self.clock,
+            rng=self.rng,
+            times=self.options.lease_times,
+            callbacks=Callbacks(on_held, on_lost, self.metrics.leader.labels(str(key)).set),
+        )
 
     def _start_controllers(self) -> None:
         for running in self._controllers.values():
