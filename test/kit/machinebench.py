@@ -29,6 +29,7 @@ from banlieue.api.resources import (
 )
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.sdk.driver import Connection, Driver, FailureDomain
+from banlieue.sdk.errors import DriverError
 from banlieue.sdk.kube import ApiError, Key, Obj
 from banlieue.sdk.machine.reconciler import MachineReconciler
 from banlieue.sdk.simulated.backend import simulated_backend
@@ -102,6 +103,7 @@ class MachineBench:
         self.backend = simulated_backend(self.connector)
         self.api = MemoryApi(now=self.clock.now)
         self.recorder = MemoryRecorder()
+        self.troubles: dict[Key, DriverError] = {}
         self._store_surroundings()
         self.restart()
 
@@ -130,6 +132,15 @@ class MachineBench:
     def open(self, key: Key) -> ServedProvider | None:
         """The Provider, as the reconciler asks for it."""
         return self.opened.get(key)
+
+    def provider(self, key: Key) -> Provider | None:
+        """The Provider object, as the reconciler asks for it."""
+        raw = self.api.peek(PROVIDERS, key)
+        return Provider.from_api(raw) if raw else None
+
+    def trouble(self, key: Key) -> DriverError | None:
+        """Why the Provider was never reached."""
+        return self.troubles.get(key)
 
     async def run(self, key: Key = MACHINE, passes: int = 30) -> None:
         """Passes over one machine, the clock moved on as each asks, until it waits for a change."""

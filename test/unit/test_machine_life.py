@@ -2,7 +2,9 @@
 
 import pytest
 
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.identity import Mark
 from banlieue.sdk.kube import Key, Unavailable
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
@@ -448,3 +450,37 @@ async def test_a_machine_of_a_cluster_waits_while_that_is_paused(bench: MachineB
     await bench.run()
     assert bench.condition("Paused") == ("True", "Paused")
     assert bench.vms() == []
+
+
+async def test_a_provider_that_was_never_reached_says_why_on_its_machines(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    bench.opened.clear()
+    bench.troubles[PROVIDER] = NeedsOperator(
+        Reason.PROVIDER_AUTH_FAILED, "the backend refused the credentials; correct the Secret"
+    )
+    await bench.run()
+    assert bench.condition("Ready") == ("False", "ProviderAuthFailed")
+    assert bench.vms() == []
+
+
+async def test_a_machine_is_released_while_its_provider_was_never_reached(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.opened.clear()
+    bench.delete(mode="Release")
+    await bench.run()
+    assert bench.machine() == {}
+    assert len(bench.vms()) == 1
+
+
+async def test_a_paused_provider_changes_no_finalizer(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.api.edit(PROVIDERS, PROVIDER, lambda obj: obj["spec"].update(paused=True))
+    bench.delete(mode="Release")
+    await bench.run()
+    assert bench.machine()["metadata"]["finalizers"]

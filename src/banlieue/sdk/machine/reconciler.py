@@ -12,7 +12,7 @@ from banlieue.sdk.driver import Backend, Changes
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import life, report, teardown
-from banlieue.sdk.machine.ports import OpenProviders
+from banlieue.sdk.machine.ports import OpenProviders, open_or_unreached
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.phases import Phase, run_phases
@@ -48,10 +48,10 @@ class MachineReconciler:
             return Result()
         machine = self._parse(raw)
         reference = machine.spec.provider_ref
-        opened = (
-            self.providers.open(Key(reference.namespace, reference.name)) if reference else None
-        )
-        if opened is None or _hands_off(machine):
+        if reference is None or _hands_off(machine):
+            return Result()
+        opened = open_or_unreached(self.providers, Key(reference.namespace, reference.name))
+        if opened is None:
             return Result()
         scope = Scope(
             ctx=self.ctx,

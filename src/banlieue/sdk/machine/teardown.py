@@ -21,6 +21,13 @@ from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 _SOON = 0.2
 
 
+async def check_paused(scope: Scope) -> Outcome:
+    """Does the Provider ask for hands off? Then not even a finalizer changes."""
+    if scope.open.provider.spec.paused:
+        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused", life.SLOW)
+    return CONTINUE
+
+
 async def check_made(scope: Scope) -> Outcome:
     """Could there be a VM at all? Without an identity none was ever made."""
     if scope.machine.spec.instance is not None:
@@ -132,6 +139,7 @@ async def _detach(scope: Scope, ref: MachineRef, disks: tuple[DiskState, ...]) -
 
 
 PHASES = (
+    check_paused,
     check_made,
     check_intent,
     life.may_change,
