@@ -73,12 +73,12 @@ class Unreached:
     def domain(self, name: str) -> FailureDomain | None:
         """None is known."""
         del name
-        return None  # noqa: RET501 - the type checker wants it said
+        return None
 
     def domain_name(self, domain_id: str) -> str | None:
         """None is known."""
         del domain_id
-        return None  # noqa: RET501 - the type checker wants it said
+        return None
 
     async def call(self, call: Callable[[Driver[Any]], T], *, timeout: float = 30.0) -> T:
         """Raise why the backend cannot be asked."""
