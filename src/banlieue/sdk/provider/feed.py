@@ -1,0 +1,73 @@
+"""Listens to the change feed of one open session, in a thread of its own."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from banlieue.sdk.driver import ChangeFeed, Changes
+from banlieue.sdk.errors import DriverError, NeedsOperator
+
+POLL = 25.0
+"""Seconds one call of the feed may block."""
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
+LOCKOUT_PAUSE = 180.0
+"""Seconds to leave an endpoint alone that refused the account; accounts get locked otherwise."""
+
+log = logging.getLogger(__name__)
+
+
+class FeedLoop:
+    """Calls `ChangeFeed.changes` until stopped.
+
+    `deliver` gets every answer, `lost` every failure; both are called in the feed's thread. The
+    first answer after a failure asks for everything, since changes may have been missed. A stopped
+    loop ends when the call under way returns.
+    """
+
+    def __init__(
+        self,
+        feed: ChangeFeed,
+        deliver: Callable[[Changes], None],
+        lost: Callable[[DriverError], None],
+    ) -> None:
+        self._feed = feed
+        self._deliver = deliver
+        self._lost = lost
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """End at the next chance; answers that arrive afterwards are dropped."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """The body of the thread."""
+        failures = 0
+        while not self._stopped.is_set():
+            try:
+                changes = self._feed.changes(POLL)
+            except DriverError as error:
+                failures += 1
+                if self._stopped.is_set():
+                    return
+                self._lost(error)
+                self._stopped.wait(_pause(error, failures))
+                continue
+            # Top of the thread's loop: a defect in a driver must not end the feed unseen.
+            except Exception as error:
+                failures += 1
+                log.exception("change feed failed")
+                self._stopped.wait(_pause(error, failures))
+                continue
+            if self._stopped.is_set():
+                return
+            if failures:
+                failures, changes = 0, Changes(changes.uuids, changes.tasks, everything=True)
+            self._deliver(changes)
+
+
+def _pause(error: Exception, failures: int) -> float:
+    if isinstance(error, NeedsOperator):
+        return LOCKOUT_PAUSE
+    return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10)))

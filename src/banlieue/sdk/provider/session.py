@@ -1,0 +1,379 @@
+"""The open session of one Provider: calls with limits, change feed, login gate, breaker.
+
+`ProviderSession` is what machine reconcilers get from `ProviderSessions.open`. They use `call`,
+`provider`, `identity`, `is_backend`, `writable`, `domain`, `domain_name`; the rest is the Provider
+reconciler's.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol, TypeVar, cast
+
+from banlieue.api.reasons import Reason
+from banlieue.api.v1alpha1.provider import Provider, ProviderMode
+from banlieue.sdk.driver import (
+    About,
+    Backend,
+    ChangeFeed,
+    Changes,
+    Connection,
+    Driver,
+    FailureDomain,
+)
+from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
+from banlieue.sdk.kube import Key
+from banlieue.sdk.provider.breaker import Breaker, Permit
+from banlieue.sdk.provider.connection import login_digest, session_digest
+from banlieue.sdk.provider.domains import Domains
+from banlieue.sdk.provider.feed import LOCKOUT_PAUSE, FeedLoop
+from banlieue.sdk.provider.opened import Opened, Retired
+from banlieue.sdk.reconcile import Clock, RunInThread
+
+T = TypeVar("T")
+
+CALL_TIMEOUT = 30.0
+"""Seconds a call of the driver may take."""
+
+LOGIN_TIMEOUT = 60.0
+
+_REFUSALS = {Reason.PROVIDER_AUTH_FAILED: LOCKOUT_PAUSE, Reason.PROVIDER_TLS_INVALID: 30.0}
+"""Seconds without a login after a refusal: accounts get locked, certificates do not."""
+
+
+class Pool(RunInThread, Protocol):
+    """The bounded executor of one endpoint, 8 workers by default."""
+
+    def close(self) -> None:
+        """Take no more calls; those under way end by themselves."""
+
+
+class StartThread(Protocol):
+    """Starts a long-lived thread; injected so that a simulator can step the work instead."""
+
+    def __call__(self, body: Callable[[], None], *, name: str) -> None:
+        """Run `body` in a daemon thread of that name."""
+
+
+class Listener(Protocol):
+    """Who is told what happens to a session. Called on the event loop, total, await-free."""
+
+    def changed(self, provider: Key, changes: Changes) -> None:
+        """Something moved on the backend."""
+
+    def unsettled(self, provider: Key) -> None:
+        """The session was lost, refused or found again; its Provider wants a pass."""
+
+
+def start_thread(body: Callable[[], None], *, name: str) -> None:
+    """The `StartThread` of a real process."""
+    threading.Thread(target=body, name=name, daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the Provider reconciler last found out; replaced whole.
+
+    `trusted` tells that the backend that answers is the recorded one, or an accepted one;
+    `suspended` that the whole class is paused or the Provider may not be served as it is written.
+    """
+
+    provider: Provider
+    identity: str = ""
+    trusted: bool = False
+    suspended: bool = False
+    domains: Domains = field(default_factory=Domains)
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """What a session needs from outside; `leased` tells whether the Provider's Lease is ours."""
+
+    pool: Pool
+    clock: Clock
+    rng: Random
+    listener: Listener
+    leased: Callable[[], bool]
+    start: StartThread = start_thread
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    error: DriverError
+    digest: str
+    until: float
+
+
+class ProviderSession:
+    """One Provider's endpoint. Used on the event loop only; `call` does the threading."""
+
+    def __init__(self, key: Key, backend: Backend[Any], served: Served, seams: Seams) -> None:
+        self.key = key
+        self.served = served
+        self.breaker = Breaker(seams.clock, seams.rng)
+        self._backend = backend
+        self._pool = seams.pool
+        self._clock = seams.clock
+        self._listener = seams.listener
+        self._leased = seams.leased
+        self._start = seams.start
+        self._opened: Opened | None = None
+        self._login: str = ""
+        self._feed: FeedLoop | None = None
+        self._gate: _Refusal | None = None
+        self._refused: DriverError | None = None
+        self._retiring: set[asyncio.Future[None]] = set()
+
+    # What machine reconcilers ask.
+
+    @property
+    def provider(self) -> Provider:
+        """The Provider object, as last read."""
+        return self.served.provider
+
+    @property
+    def identity(self) -> str:
+        """Identity of the backend that answers."""
+        return self.served.identity
+
+    @property
+    def writable(self) -> bool:
+        """Whether this process may change anything on the backend.
+
+        False while the Lease is not ours, the Provider is paused or ReadOnly, or the backend that
+        answers is not the one that was recorded.
+        """
+        spec = self.provider.spec
+        return (
+            self._leased()
+            and self.served.trusted
+            and not self.served.suspended
+            and not spec.paused
+            and spec.mode == ProviderMode.READ_WRITE
+        )
+
+    def is_backend(self, identity: str) -> bool:
+        """Whether the backend that answers is the named one, or accepted in its place."""
+        accepted = self.provider.spec.connection.accepted_identities
+        return self.served.trusted and (identity == self.identity or identity in accepted)
+
+    def domain(self, name: str) -> FailureDomain | None:
+        """The failure domain that has or ever had that name, None when it is not there."""
+        return self.served.domains.named(name)
+
+    def domain_name(self, domain_id: str) -> str | None:
+        """The name a failure domain is published under."""
+        return self.served.domains.names.get(domain_id)
+
+    async def call(self, call: Callable[[Driver[Any]], T], *, timeout: float = CALL_TIMEOUT) -> T:
+        """Run a verb of the driver in the Provider's own threads.
+
+        Args:
+            call: gets the open driver; runs in a thread and may block.
+            timeout: seconds to wait for the answer, the wait for a free thread included. A call
+                that is given up may still be executed: its outcome counts as unknown.
+
+        Raises:
+            Unreachable: no answer in time, or none lately and it is not yet time to ask again.
+            NeedsOperator: the endpoint refused the account or is not trusted; not asked again
+                until the credentials change or 180 s have passed.
+            DriverError: what the driver raised.
+        """
+        self._check_open()
+        permit = self.breaker.ask()
+        if permit is Permit.REFUSED:
+            raise Unreachable("the endpoint does not answer; it is asked again after a pause")
+        if permit is Permit.PROBE:
+            await self._run(_ask_about, CALL_TIMEOUT)
+        return await self._run(call, timeout)
+
+    # What the Provider reconciler does.
+
+    @property
+    def connected(self) -> bool:
+        """Whether a login succeeded and was not refused since."""
+        return self._opened is not None and self._refused is None
+
+    @property
+    def reached(self) -> bool:
+        """Whether this process ever read from the backend: its identity is known."""
+        return bool(self.served.identity)
+
+    async def connect(self, to: Connection) -> bool:
+        """Have a session that was opened with exactly `to`; True when it is a new one.
+
+        A changed connection is logged in anew first; then the old login is given up.
+
+        Raises:
+            DriverError: as the driver's login does. A refused login is not repeated until
+                something about it changes or 180 s have passed.
+        """
+        login, digest = login_digest(to), session_digest(to)
+        if self._opened is not None and self._opened.digest == digest and self._refused is None:
+            return False
+        gate = self._gate
+        if gate and gate.digest == login and self._clock.monotonic() < gate.until:
+            raise _again(gate.error)
+        changed = login != self._login
+        self._login = login
+        if not changed and self.breaker.ask() is Permit.REFUSED:
+            raise Unreachable("the endpoint does not answer; it is asked again after a pause")
+        opened = Opened(self._backend.connect(to), digest)
+        try:
+            await self._guarded(opened.login, LOGIN_TIMEOUT)
+        except DriverError as error:
+            self._shut_gate(error)
+            self._retire(opened)
+            raise
+        except BaseException:
+            self._retire(opened)
+            raise
+        self._gate = self._refused = None
+        old, self._opened = self._opened, opened
+        self._listen(opened.driver)
+        if old is not None:
+            self._retire(old)
+        self._listener.changed(self.key, Changes(everything=True))
+        return True
+
+    def close(self) -> None:
+        """Take no more calls and log out behind the caller's back; `drained` waits for that."""
+        if self._feed:
+            self._feed.stop()
+            self._feed = None
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            self._retire(opened)
+
+    async def drained(self) -> None:
+        """Wait until every login that was given up is logged out, then end the threads."""
+        while self._retiring:
+            await asyncio.wait(self._retiring)
+        self._pool.close()
+
+    # Inside.
+
+    async def _run(self, call: Callable[[Driver[Any]], T], timeout: float) -> T:
+        def use() -> T:
+            while (opened := self._opened) is not None:
+                try:
+                    return opened.use(call)
+                except Retired:
+                    if self._opened is opened:
+                        break
+            raise Unreachable("the session was closed")
+
+        try:
+            return await self._guarded(use, timeout)
+        except DriverError as error:
+            self._note(error)
+            raise
+
+    async def _guarded(self, blocking: Callable[[], T], timeout: float) -> T:
+        """Run in a thread; learn from the answer, or its absence, what state the endpoint is in."""
+        try:
+            answer = await cast("Awaitable[T]", self._pool(blocking, timeout=timeout))
+        except TimeoutError:
+            self._silent()
+            raise Unreachable(f"the endpoint gave no answer within {timeout:.0f} s") from None
+        except Unreachable:
+            self._silent()
+            raise
+        except DriverError:
+            self._answered()
+            raise
+        except BaseException:
+            self._silent()  # given up or broken: nobody knows, and a probe must end
+            raise
+        self._answered()
+        return answer
+
+    def _answered(self) -> None:
+        if self.breaker.answered():
+            self._listener.unsettled(self.key)
+            self._listener.changed(self.key, Changes(everything=True))
+
+    def _silent(self) -> None:
+        if self.breaker.silent():
+            self._listener.unsettled(self.key)
+
+    def _note(self, error: DriverError) -> None:
+        """Ask no more on this login when the endpoint refused it: insisting locks accounts."""
+        if self._shut_gate(error):
+            self._refused = error
+            self._listener.unsettled(self.key)
+
+    def _shut_gate(self, error: DriverError) -> bool:
+        if error.reason not in _REFUSALS:
+            return False
+        until = self._clock.monotonic() + _REFUSALS[error.reason]
+        self._gate = _Refusal(error, self._login, until)
+        return True
+
+    def _check_open(self) -> None:
+        if self._refused is not None:
+            raise _again(self._refused)
+        if self._opened is None:
+            raise _again(self._gate.error) if self._gate else Unreachable("not connected yet")
+
+    def _listen(self, driver: Driver[Any]) -> None:
+        if self._feed:
+            self._feed.stop()
+            self._feed = None
+        if isinstance(driver, ChangeFeed):
+            loop = asyncio.get_running_loop()
+
+            def deliver(changes: Changes) -> None:
+                _into(loop, self._feed_answered, feed, changes)
+
+            def lost(error: DriverError) -> None:
+                _into(loop, self._feed_lost, feed, error)
+
+            self._feed = feed = FeedLoop(driver, deliver, lost)
+            self._start(feed.run, name=f"changes-{self.key.name}")
+
+    def _feed_answered(self, feed: FeedLoop, changes: Changes) -> None:
+        if feed is self._feed:
+            self._answered()
+            if changes != Changes():
+                self._listener.changed(self.key, changes)
+
+    def _feed_lost(self, feed: FeedLoop, error: DriverError) -> None:
+        if feed is not self._feed:
+            return
+        if isinstance(error, Unreachable):
+            self._silent()
+        else:
+            self._note(error)
+        self._listener.unsettled(self.key)
+
+    def _retire(self, opened: Opened) -> None:
+        async def logout() -> None:
+            try:
+                await self._pool(opened.retire, timeout=CALL_TIMEOUT)
+            except (TimeoutError, DriverError, RuntimeError):
+                return  # the backend ends an abandoned session by itself
+
+        task = asyncio.ensure_future(logout())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+
+def _ask_about(driver: Driver[Any]) -> About:
+    return driver.about()
+
+
+def _again(error: DriverError) -> DriverError:
+    """The same error anew, so that its traceback does not grow with every caller."""
+    if isinstance(error, NeedsOperator):
+        return NeedsOperator(error.reason, error.message, native=error.native)
+    return error
+
+
+def _into(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: object) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        return  # the loop ended before the thread did
