@@ -35,6 +35,7 @@ CAPABILITIES: Final = Capabilities.from_api(
 )
 PLANTED_PASSWORD: Final = "planted-4711-password"
 WRONG_PASSWORD: Final = "wrong-0815-password"
+QUICK: Final = {"create": 0.05, "boot": 0.05, "power": 0.02, "shutdown": 0.02, "delete": 0.02}
 CALL_TIMEOUT: Final = 1.0
 """Short, so that a call without an answer is settled within a test."""
 
@@ -62,6 +63,7 @@ class WorldProcess:
                 *("--listen", f"{LOOPBACK}:{number}"),
                 *("--state", directory / f"world-{number}.json"),
                 *("--credentials", credentials),
+                *(f"--latency={step}={seconds}" for step, seconds in QUICK.items()),
                 *arguments,
             ],
             log_file=directory / f"world-{number}.log",
@@ -83,6 +85,7 @@ def memory_world(identity: str) -> tuple[Backend[Any], str, World]:
     """A world in this process: a backend that finds it, its endpoint, and the world."""
     worlds = Worlds()
     world = new_world(identity, PLANTED_PASSWORD)
+    world.control("set_latencies", QUICK)
     worlds.put(identity, world)
     return quick_backend(worlds), f"{MEMORY}{identity}", world
 

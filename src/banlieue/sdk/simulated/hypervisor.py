@@ -5,7 +5,8 @@ Nothing here knows sessions, faults on the wire or threads. Work that takes time
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -62,6 +63,7 @@ class Hypervisor:
         self.log = log
         self._clock = clock
         self._rng = rng
+        self._moment: float | None = None
 
     # Looking
 
@@ -204,7 +206,7 @@ class Hypervisor:
                 "id": self.new_id("task"),
                 "operation": operation,
                 "account": account,
-                "due": self._clock.monotonic() + seconds * stretch + fate.seconds,
+                "due": self.time() + seconds * stretch + fate.seconds,
                 "fails_with": fate.fault,
                 **details,
             }
@@ -255,8 +257,17 @@ class Hypervisor:
     # Time
 
     def time(self) -> float:
-        """Seconds of the world's clock."""
-        return self._clock.monotonic()
+        """Seconds of the world's clock, or the moment that is being caught up on."""
+        return self._clock.monotonic() if self._moment is None else self._moment
+
+    @contextmanager
+    def at(self, moment: float) -> Iterator[None]:
+        """What is done meanwhile counts as done at that moment, which may be past."""
+        self._moment = moment
+        try:
+            yield
+        finally:
+            self._moment = None
 
     def next_due(self) -> float | None:
         """When the next thing happens by itself, in seconds of the clock."""
@@ -264,17 +275,16 @@ class Hypervisor:
         dues += [vm.guest_due for vm in self.state.vms.values() if vm.guest_due is not None]
         return min(dues, default=None)
 
-    def settle(self) -> None:
-        """Carry out what is due by now, in order."""
-        now = self._clock.monotonic()
-        while (due := self.next_due()) is not None and due <= now:
+    def settle(self, until: float) -> None:
+        """Carry out what is due by that moment, in order."""
+        while (due := self.next_due()) is not None and due <= until:
             for task in [task for task in self._unfinished() if task.due <= due]:
                 self._finish(task)
             for vm in self.state.vms.values():
                 if vm.guest_due is not None and vm.guest_due <= due:
                     self._boot(vm)
         tasks, memory = self.state.tasks, self.state.task_memory
-        for task in [t for t in tasks.values() if t.ended is not None and t.ended + memory < now]:
+        for task in [t for t in tasks.values() if t.ended is not None and t.ended + memory < until]:
             del tasks[task.id]
 
     def _finish(self, task: Task) -> None:

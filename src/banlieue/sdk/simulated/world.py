@@ -4,6 +4,7 @@ Calls and answers are JSON data, in process and over the network alike, so both 
 same. A world is thread-safe and owns no thread: time passes when somebody calls.
 """
 
+import contextlib
 import hashlib
 import hmac
 import threading
@@ -171,11 +172,11 @@ class World:
             if late.due > now:
                 break
             self.state.late.remove(late)
-            try:
+            self.hypervisor.settle(late.due)
+            with self.hypervisor.at(late.due), contextlib.suppress(WorldFault):
+                # Nobody waits for the answer.
                 self._carry_out(late.method, late.params, late.account, Fate())
-            except WorldFault:
-                continue  # nobody waits for the answer
-        self.hypervisor.settle()
+        self.hypervisor.settle(now)
         if not changed and self._log.number == self._saved:
             return
         self._saved = self._log.number
