@@ -5,6 +5,8 @@ import time
 from datetime import UTC, datetime
 from random import Random
 
+from banlieue.sdk.reconcile import Clock
+
 
 class SystemClock:
     """The machine's own time; implements `banlieue.sdk.reconcile.Clock`."""
@@ -20,6 +22,18 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Let others run for that long."""
         await asyncio.sleep(seconds)
+
+
+async def happens(event: asyncio.Event, clock: Clock, *, within: float) -> bool:
+    """Wait until an event is set or so many seconds of a clock have passed; tells which."""
+    waiting = asyncio.ensure_future(event.wait())
+    timer = asyncio.ensure_future(clock.sleep(within))
+    try:
+        await asyncio.wait((waiting, timer), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        timer.cancel()
+    return event.is_set()
 
 
 def make_rng(seed: int | None = None) -> Random:

@@ -47,18 +47,12 @@ class Hub:
             _Subscription(controller, mapper, enqueue)
         )
 
-    def subscribers(self, stream: Stream) -> set[str]:
-        """The controllers that listen to a stream."""
-        return {it.controller for it in self._subscriptions.get(stream, ())}
-
-    def replay(self, stream: Stream, controller: str) -> None:
-        """Show a controller that joined late what the stream's cache holds."""
+    def replay(self, stream: Stream, mapper: Mapper, enqueue: Enqueue) -> None:
+        """Show somebody who joined late what the stream's cache holds."""
         store = self.cache.open(stream)
-        late = [it for it in self._subscriptions.get(stream, ()) if it.controller == controller]
+        late = _Subscription("", mapper, enqueue)
         for key in list(store):
-            change = Change(stream.resource, key, None, store.get(key))
-            for subscription in late[-1:]:
-                self._ask(subscription, change, None)
+            self._ask(late, Change(stream.resource, key, None, store.get(key)), None)
 
     def event(self, stream: Stream, kind: EventType, obj: Obj) -> None:
         """Take in an event of a source. Total: a bad event is logged and dropped."""

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from banlieue.sdk.kube import Key
 from banlieue.sdk.reconcile import Clock, Priority, Request
+from banlieue.sdk.runtime.clock import happens
 
 BASE_DELAY = 0.05
 MAX_DELAY = 300.0
@@ -156,16 +157,22 @@ class WorkQueue:
             self._idle.set()
 
     def retry(
-        self, key: Key, *, priority: Priority = Priority.CHANGE, at_least: float = 0.0
+        self,
+        key: Key,
+        *,
+        priority: Priority = Priority.CHANGE,
+        at_least: float = 0.0,
+        at_most: float = MAX_DELAY,
     ) -> float:
         """Ask for another pass after a failure; returns the delay in seconds.
 
-        The ceiling of the delay doubles with each failure in a row; the delay is drawn evenly
-        below it (full jitter), but is never shorter than `at_least`.
+        The ceiling of the delay doubles with each failure in a row, up to `at_most`; the delay is
+        `at_least` and what is drawn evenly below the ceiling (full jitter).
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        ceiling = min(self._max_delay, self._base_delay * 2 ** min(failures, _MAX_DOUBLINGS))
+        highest = min(self._max_delay, at_most)
+        ceiling = min(highest, self._base_delay * 2 ** min(failures, _MAX_DOUBLINGS))
         delay = at_least + self._rng.uniform(0.0, ceiling)
         self._hooks.retried()
         self.add(Request(key, delay, priority))
@@ -231,14 +238,8 @@ class WorkQueue:
     async def _wait(self, seconds: float | None) -> None:
         if seconds is None:
             await self._wake.wait()
-            return
-        woken = asyncio.ensure_future(self._wake.wait())
-        timer = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait((woken, timer), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            woken.cancel()
-            timer.cancel()
+        else:
+            await happens(self._wake, self._clock, within=seconds)
 
     def _put(self, pending: _Pending) -> None:
         self._pending[pending.key] = pending

@@ -13,6 +13,7 @@ from banlieue.sdk import kube
 from banlieue.sdk.kube import Obj
 from banlieue.sdk.reconcile import Clock
 from banlieue.sdk.runtime.cache import EventType
+from banlieue.sdk.runtime.clock import happens
 from banlieue.sdk.runtime.hub import Hub
 from banlieue.sdk.runtime.metrics import Metrics, kind_label
 from banlieue.sdk.runtime.sources import EventSource, KindGoneError, Stream
@@ -149,6 +150,8 @@ class StreamKeeper:
             return None
 
     async def _watch_until_gone(self) -> None:
+        if self.state is StreamState.ABSENT:
+            self._set_synced(False)
         self.state = StreamState.OPENING
         self._open.clear()
         sweeping = asyncio.create_task(self._sweep_forever(), name=f"sweep {self.stream}")
@@ -188,46 +191,30 @@ class StreamKeeper:
 
     async def _sweep_forever(self) -> None:
         await self._wait_for_watch()
-        await self._sweep_until_synced()
+        swept: Swept | None = await self._sweep_until_synced()
         while True:
-            swept = await self._sweep_once()
             pause = self._intervals.sweep
             if swept is None or swept.unseen or swept.differing:
                 pause = min(pause, _RECHECK)
             self._sweep_now.clear()
-            timer = asyncio.ensure_future(self._clock.sleep(self._jittered(pause)))
-            asked = asyncio.ensure_future(self._sweep_now.wait())
-            try:
-                await asyncio.wait((timer, asked), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                timer.cancel()
-                asked.cancel()
-            if asked.done() and not asked.cancelled():
+            if await happens(self._sweep_now, self._clock, within=self._jittered(pause)):
                 await self._settle(_AFTER_REPLAY)
+            swept = await self._sweep_once()
 
     async def _wait_for_watch(self) -> None:
         """Raises KindGoneError when no watch opens: the engine may have missed the kind."""
-        while True:
-            waiting = asyncio.ensure_future(self._open.wait())
-            timer = asyncio.ensure_future(self._clock.sleep(_GRACE_WITHOUT_WATCH))
-            try:
-                await asyncio.wait((waiting, timer), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waiting.cancel()
-                timer.cancel()
-            if self._open.is_set():
-                return
+        while not await happens(self._open, self._clock, within=_GRACE_WITHOUT_WATCH):
             if not self.last_trouble:
                 raise KindGoneError(str(self.stream))
 
-    async def _sweep_until_synced(self) -> None:
+    async def _sweep_until_synced(self) -> Swept:
         delay = _FIRST_SWEEP_DELAY
-        while not self.synced:
+        while True:
             await self._settle(_QUIET)
             swept = await self._sweep_once()
             if swept is not None and not swept.unseen:
                 self._set_synced(True)
-                return
+                return swept
             await self._clock.sleep(self._jittered(delay))
             delay = min(_MAX_SWEEP_DELAY, delay * 2)
 

@@ -14,6 +14,9 @@ from banlieue.sdk.runtime.queue import Item, QueueClosedError, WorkQueue
 log = logging.getLogger(__name__)
 
 _RESYNC_FROM = 60.0
+_UNAVAILABLE_DELAY = 5.0
+_FIRST_PAUSE = 0.1
+_MAX_PAUSE = 3.0
 
 
 class Workers:
@@ -33,6 +36,7 @@ class Workers:
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
+        self._silences = 0
         self._slots = asyncio.Semaphore(controller.workers)
         self._running: set[asyncio.Task[None]] = set()
         metrics.max_workers.labels(controller.name).set(controller.workers)
@@ -41,6 +45,7 @@ class Workers:
         """Hand out keys until the queue is closed."""
         while True:
             await self._slots.acquire()
+            await self._slow_down()
             try:
                 item = await self._queue.get()
             except QueueClosedError:
@@ -58,11 +63,15 @@ class Workers:
         if not self._running:
             return True
         _, late = await asyncio.wait(tuple(self._running), timeout=grace)
-        for task in late:
-            log.warning("pass cut short", extra={"task": task.get_name()})
-            task.cancel()
+        self.cut_short()
         await asyncio.gather(*late, return_exceptions=True)
         return not late
+
+    def cut_short(self) -> None:
+        """Cancel all running passes."""
+        for task in self._running:
+            log.warning("pass cut short", extra={"pass": task.get_name()})
+            task.cancel()
 
     async def _work(self, item: Item) -> None:
         name = self._controller.name
@@ -88,12 +97,17 @@ class Workers:
             log.debug("conflict, again in %.2f s", delay, extra={"answer": e.message})
             return "conflict"
         except kube.Unavailable as e:
+            self._silences += 1
             delay = self._queue.retry(
-                item.key, priority=item.priority, at_least=e.retry_after or 0.0
+                item.key,
+                priority=item.priority,
+                at_least=e.retry_after or 0.0,
+                at_most=_UNAVAILABLE_DELAY,
             )
-            self._metrics.pass_errors.labels(self._controller.name).inc()
-            log.warning("API server unavailable, again in %.2f s", delay, extra={"error": str(e)})
-            return "unavailable"
+            return self._failed("unavailable", "API server unavailable", delay, e)
+        except kube.ApiError as e:
+            delay = self._queue.retry(item.key, priority=item.priority)
+            return self._failed("error", "API server refused", delay, e)
         # The top of the loop: whatever a pass raises, the key comes back and others go on.
         except Exception:
             delay = self._queue.retry(item.key, priority=item.priority)
@@ -102,8 +116,20 @@ class Workers:
             return "error"
         return self._finish(item.key, result)
 
+    def _failed(self, result: str, what: str, delay: float, error: kube.ApiError) -> str:
+        self._metrics.pass_errors.labels(self._controller.name).inc()
+        log.warning("%s, again in %.2f s", what, delay, extra={"error": str(error)})
+        return result
+
+    async def _slow_down(self) -> None:
+        """While the API server is away, do not let every key find out for itself."""
+        if self._silences:
+            ceiling = min(_MAX_PAUSE, _FIRST_PAUSE * 2 ** min(self._silences, 10))
+            await self._clock.sleep(self._rng.uniform(ceiling / 2, ceiling))
+
     def _finish(self, key: Key, result: Result) -> str:
         self._queue.forget(key)
+        self._silences = 0
         after = result.requeue_after
         if after is None:
             return "success"
