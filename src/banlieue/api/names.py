@@ -58,6 +58,9 @@ ANNOTATION_ACCEPT_DATA_LOSS = f"{GROUP}/accept-data-disk-loss"
 ANNOTATION_RELEASE_PREVIOUS = f"{GROUP}/release-previous"
 """On a VirtualMachine, value ``true``: destroy the machine a move left behind."""
 
+ANNOTATION_CONFIRMED_CLUSTER = f"{GROUP}/confirmed-cluster"
+"""On ConfigMap banlieue-installation: uid of the cluster in which somebody confirmed it."""
+
 # Finalizers
 
 FINALIZER_VIRTUAL_MACHINE = f"{GROUP}/virtualmachine"

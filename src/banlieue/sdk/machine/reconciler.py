@@ -179,12 +179,13 @@ class MachineReconciler:
         for handle in changes.tasks:
             self._by_task.pop(handle, None)
         if changes.everything:
-            keys |= self._machines_of(provider)
+            keys |= self.machines_of(provider)
         priority = Priority.RESYNC if changes.everything else Priority.CHANGE
         for key in keys:
             self.ctx.enqueue(CONTROLLER, Request(key, priority=priority))
 
-    def _machines_of(self, provider: Key) -> set[Key]:
+    def machines_of(self, provider: Key) -> set[Key]:
+        """Keys of all machines that are on a Provider, as far as they are known."""
         found: set[Key] = set()
         for obj in self.ctx.cache.list(self.backend.machine):
             reference = (obj.get("spec") or {}).get("providerRef") or {}

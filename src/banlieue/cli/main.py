@@ -1,0 +1,38 @@
+"""The `banlieue` command. Each role is imported only when it is chosen."""
+
+import sys
+
+import click
+
+from banlieue import __version__
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=_CONTEXT)
+@click.version_option(__version__, prog_name="banlieue")
+def cli() -> None:
+    r"""One Kubernetes API for virtual machines over vSphere, Proxmox VE and libvirt.
+
+    \b
+    banlieue dev                 every role in one process, to try things out
+    banlieue controller          places VirtualMachines and mirrors their status
+    banlieue provider vsphere    turns VSphereMachines into VMs on a vCenter
+    banlieue crds                prints the CustomResourceDefinitions to apply first
+
+    Roles talk to the cluster of --kubeconfig, $KUBECONFIG or the pod they run in, and end in
+    order on SIGTERM or Ctrl-C.
+    """
+
+
+def _register() -> None:
+    from banlieue.cli import crds, recover, roles
+
+    for command in (*roles.COMMANDS, crds.crds, recover.recover):
+        cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command named on the command line."""
+    _register()
+    sys.exit(cli())

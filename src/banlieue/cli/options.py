@@ -1,0 +1,82 @@
+"""Options the roles share, and what they turn into."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from banlieue.api import names
+from banlieue.sdk.kube import Key
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--kubeconfig",
+        envvar="KUBECONFIG",
+        default="",
+        metavar="FILE",
+        help="How to reach the cluster. Default: the pod's service account, else ~/.kube/config.",
+    ),
+    click.option("--context", "kube_context", default="", help="Context in the kubeconfig."),
+    click.option(
+        "--http-port",
+        type=click.IntRange(0, 65535),
+        default=8080,
+        show_default=True,
+        help="Port of /healthz, /readyz and /metrics; 0 picks a free one.",
+    ),
+    click.option(
+        "--http-host",
+        default="127.0.0.1",
+        show_default=True,
+        help="Address they listen on; in a pod 0.0.0.0.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["json", "text"]),
+        default="json",
+        show_default=True,
+        help="One JSON object a line, or lines for people.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="How much is logged.",
+    ),
+    click.option(
+        "--system-namespace",
+        default=names.SYSTEM_NAMESPACE,
+        show_default=True,
+        help="Where banlieue is installed: its ConfigMap banlieue-installation and Leases.",
+    ),
+)
+
+
+def role_options(command: F) -> F:
+    """Add the options every role has."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+class ProviderKey(click.ParamType[Key]):
+    """`namespace/name` of a Provider."""
+
+    name = "namespace/name"
+
+    def convert(
+        self,
+        value: object,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Key:
+        """Read the key; fails with what it should look like."""
+        if isinstance(value, Key):
+            return value
+        namespace, _, name = str(value).partition("/")
+        if not namespace or not name or "/" in name:
+            self.fail(f"{value!r} must be namespace/name of a Provider", param, ctx)
+        return Key(namespace, name)

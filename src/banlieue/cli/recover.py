@@ -1,0 +1,89 @@
+"""Settles what a restore left open: whose installation this is, and when recovery is over."""
+
+import asyncio
+from typing import Any
+
+import click
+
+from banlieue.api import names
+from banlieue.api.resources import CONFIG_MAPS, NAMESPACES
+from banlieue.sdk.kube import ApiClient, ApiError, Key, NotFound
+
+_MANAGER = f"{names.GROUP}/recover"
+
+
+@click.command()
+@click.option("--confirm", is_flag=True, help="The other cluster is off for good: act here.")
+@click.option("--done", is_flag=True, help="Everything was restored: place new VMs again.")
+@click.option("--id", "installation_id", default="", help="Installation to go on with.")
+@click.option("--kubeconfig", envvar="KUBECONFIG", default="", metavar="FILE")
+@click.option("--context", "kube_context", default="", help="Context in the kubeconfig.")
+@click.option("--system-namespace", default=names.SYSTEM_NAMESPACE, show_default=True)
+def recover(
+    *,
+    confirm: bool,
+    done: bool,
+    installation_id: str,
+    kubeconfig: str,
+    kube_context: str,
+    system_namespace: str,
+) -> None:
+    r"""Settle a restored or rebuilt cluster.
+
+    \b
+    --confirm  the backup of another cluster was restored here, and that cluster is off for good;
+               until this is said, no VM is made, changed or destroyed
+    --done     all objects are back, so VirtualMachines that were never placed may be placed
+    """
+    if not (confirm or done):
+        raise click.UsageError("say --confirm, --done or both")
+    key = Key(system_namespace, names.INSTALLATION_CONFIG_MAP)
+
+    async def act(api: ApiClient) -> str:
+        return await _settle(api, key, confirm=confirm, done=done, chosen=installation_id)
+
+    try:
+        click.echo(asyncio.run(_with_client(kubeconfig, kube_context, act)))
+    except NotFound:
+        raise click.ClickException(f"ConfigMap {key} does not exist yet") from None
+    except ApiError as error:
+        raise click.ClickException(error.message) from None
+
+
+async def _settle(api: ApiClient, key: Key, *, confirm: bool, done: bool, chosen: str) -> str:
+    config_map = await api.get(CONFIG_MAPS, key)
+    system = await api.get(NAMESPACES, Key("", "kube-system"))
+    cluster = system["metadata"]["uid"]
+    data = dict(config_map.get("data") or {})
+    annotations = dict(config_map["metadata"].get("annotations") or {})
+    said = []
+    if confirm:
+        data[names.INSTALLATION_CLUSTER_UID] = cluster
+        annotations[names.ANNOTATION_CONFIRMED_CLUSTER] = cluster
+        said.append("confirmed for this cluster")
+    if chosen:
+        data[names.INSTALLATION_ID] = chosen
+    if done:
+        data.pop(names.INSTALLATION_RECOVERY, None)
+        said.append("out of recovery")
+    version = config_map["metadata"]["resourceVersion"]
+    ops: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "add", "path": "/data", "value": data},
+        {"op": "add", "path": "/metadata/annotations", "value": annotations},
+    ]
+    await api.json_patch(CONFIG_MAPS, key, ops, manager=_MANAGER)
+    return f"installation {data.get(names.INSTALLATION_ID, '?')}: {' and '.join(said)}"
+
+
+async def _with_client(kubeconfig: str, context: str, act: Any) -> str:  # noqa: ANN401 - a coroutine function
+    from banlieue.sdk.runtime.process import Options, Process
+
+    process = Process(Options(role="recover", kubeconfig=kubeconfig, context=context))
+    await process.connection.load()
+    await process.client.open()
+    try:
+        answer: str = await act(process.client)
+        return answer
+    finally:
+        await process.client.close()

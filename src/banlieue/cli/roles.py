@@ -1,0 +1,120 @@
+"""The long-running roles: controller, provider, dev."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from banlieue.cli.options import ProviderKey, role_options
+from banlieue.sdk.kube import Key
+
+if TYPE_CHECKING:
+    from banlieue.sdk.runtime.process import Process
+
+CONTROLLER_LEASE = "banlieue-controller"
+
+
+def _process(role: str, options: dict[str, Any], *, lease: Key | None = None) -> "Process":
+    from banlieue.sdk.runtime import logs
+    from banlieue.sdk.runtime.process import Options, Process
+
+    logs.configure(log_format=options["log_format"], level=options["log_level"])
+    return Process(
+        Options(
+            role=role,
+            kubeconfig=options["kubeconfig"],
+            context=options["kube_context"],
+            http_host=options["http_host"],
+            http_port=options["http_port"],
+            lease=lease,
+            settings={"systemNamespace": options["system_namespace"]},
+        )
+    )
+
+
+@click.command()
+@role_options
+@click.option(
+    "--namespace", default="", help="Look at VirtualMachines of this namespace only. Default: all."
+)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Run only while holding the Lease banlieue-controller, so that several may stand by.",
+)
+def controller(namespace: str, *, leader_elect: bool, **options: Any) -> None:  # noqa: ANN401 - click's
+    """Place VirtualMachines, make their infrastructure machines, mirror their status.
+
+    Needs no access to any backend and reads no Secret.
+    """
+    from banlieue.controller import app
+
+    lease = Key(options["system_namespace"], CONTROLLER_LEASE) if leader_elect else None
+    process = _process("controller", options, lease=lease)
+    app.build(process, namespace=namespace, system_namespace=options["system_namespace"])
+    sys.exit(process.main())
+
+
+@click.command()
+@click.argument("backend")
+@role_options
+@click.option(
+    "--namespace",
+    default="",
+    help="Serve the Providers of this backend in this namespace. Default: in all namespaces.",
+)
+@click.option(
+    "--provider",
+    "only",
+    type=ProviderKey(),
+    default=None,
+    help="Serve just this Provider.",
+)
+def provider(backend: str, namespace: str, only: Key | None, **options: Any) -> None:  # noqa: ANN401 - click's
+    """Serve Providers of BACKEND: turn their machines into VMs.
+
+    BACKEND is vsphere, simulated, or one that another installed distribution brings.
+    """
+    from banlieue.sdk.registry import UnknownBackend, load_backend
+    from banlieue.sdk.runtime.serve import ProviderRole, Scope
+
+    try:
+        loaded = load_backend(backend)
+    except UnknownBackend as error:
+        raise click.BadParameter(str(error), param_hint="BACKEND") from error
+    process = _process(f"provider-{backend}", options)
+    ProviderRole(process, loaded, Scope(only, namespace, options["system_namespace"]))
+    sys.exit(process.main())
+
+
+@click.command()
+@role_options
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    help="Backend to serve; may be given more than once. Default: all that are installed.",
+)
+def dev(backends: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - click's
+    """Run every role in one process against any cluster, to try things out.
+
+    Apply the CRDs first: banlieue crds | kubectl apply -f -
+    """
+    from banlieue.controller import app
+    from banlieue.sdk.registry import backend_names, load_backend
+    from banlieue.sdk.runtime.process import run_all
+    from banlieue.sdk.runtime.serve import ProviderRole, Scope
+
+    system = options["system_namespace"]
+    processes = [_process("controller", options)]
+    app.build(processes[0], namespace="", system_namespace=system)
+    for name in backends or backend_names():
+        one = _process(f"provider-{name}", {**options, "http_port": None})
+        ProviderRole(one, load_backend(name), Scope(installation_namespace=system))
+        processes.append(one)
+    sys.exit(asyncio.run(run_all(*processes)))
+
+
+COMMANDS = (controller, provider, dev)

@@ -1,0 +1,163 @@
+"""The provider role: everything one backend needs to serve Providers, put together."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from banlieue.api import names
+from banlieue.api.resources import NAMESPACES, PROVIDERS, VM_IMAGES
+from banlieue.sdk.calls import CallPool
+from banlieue.sdk.driver import Backend
+from banlieue.sdk.image import reconciler as images
+from banlieue.sdk.image.reconciler import ImageReconciler
+from banlieue.sdk.kube import Key
+from banlieue.sdk.machine import reconciler as machines
+from banlieue.sdk.machine.reconciler import MachineReconciler
+from banlieue.sdk.provider import in_use
+from banlieue.sdk.provider import reconciler as providers
+from banlieue.sdk.provider.leases import ProviderLeases
+from banlieue.sdk.provider.reconciler import ProviderReconciler
+from banlieue.sdk.provider.sessions import ProviderSessions
+from banlieue.sdk.reconcile import Change, Controller, Priority, Request, Watch
+from banlieue.sdk.runtime.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which Providers a process serves: one, those of a namespace, or (both empty) all."""
+
+    only: Key | None = None
+    namespace: str = ""
+    installation_namespace: str = names.SYSTEM_NAMESPACE
+
+
+class ProviderRole:
+    """Adds the three controllers of a backend to a process.
+
+    Args:
+        process: runs them; nothing is started here.
+        backend: what is served.
+        scope: which Providers.
+    """
+
+    def __init__(self, process: Process, backend: Backend[Any], scope: Scope) -> None:
+        self._process = process
+        self._backend = backend
+        context = process.context
+        self._leases = ProviderLeases(process.candidate, self._lease_changed)
+        self._sessions = ProviderSessions(
+            backend,
+            clock=process.clock,
+            rng=process.rng,
+            make_pool=lambda key: CallPool(f"{backend.name} {key}"),
+            leased=self._leases.held,
+        )
+        self._provider_reconciler = ProviderReconciler(
+            context,
+            backend,
+            self._sessions,
+            self._leases,
+            installation_namespace=scope.installation_namespace,
+            only=scope.only,
+        )
+        self._machine_reconciler = MachineReconciler(
+            context, backend, self._sessions, scope.installation_namespace
+        )
+        self._image_reconciler = ImageReconciler(context, backend, self._sessions)
+        self._sessions.on_changes(self._machine_reconciler.changed)
+        process.add_controller(self._provider_reconciler.controller(namespace=scope.namespace))
+        process.add_controller(self._machine_controller(scope))
+        process.add_controller(self._image_controller(scope))
+        process.on_stop(self._close)
+
+    def _machine_controller(self, scope: Scope) -> Controller:
+        return Controller(
+            machines.CONTROLLER,
+            self._machine_reconciler,
+            (
+                Watch(
+                    self._backend.machine,
+                    _changed_machine,
+                    field_selector=in_use.machine_selector(scope.only),
+                ),
+                Watch(NAMESPACES, lambda _: ()),
+                self._provider_watch(scope, self._machines_of),
+            ),
+            workers=16,
+        )
+
+    def _image_controller(self, scope: Scope) -> Controller:
+        return Controller(
+            images.CONTROLLER,
+            self._image_reconciler,
+            (Watch(VM_IMAGES, _changed_spec), self._provider_watch(scope, self._all_images)),
+            workers=2,
+        )
+
+    def _provider_watch(self, scope: Scope, mapper: Any) -> Watch:  # noqa: ANN401 - a Mapper
+        only = scope.only
+        return Watch(
+            PROVIDERS,
+            mapper,
+            field_selector=f"metadata.name={only.name}" if only else "",
+            namespace=only.namespace if only else scope.namespace,
+        )
+
+    def _machines_of(self, change: Change) -> Iterable[Request]:
+        """A Provider that was reached, lost or changed its mind concerns all its machines."""
+        if not _matters(change):
+            return
+        for key in self._machine_reconciler.machines_of(change.key):
+            yield Request(key, priority=Priority.RESYNC)
+
+    def _all_images(self, change: Change) -> Iterable[Request]:
+        if not _matters(change):
+            return
+        for obj in self._process.cache.list(VM_IMAGES):
+            yield Request(Key.of(obj), priority=Priority.RESYNC)
+
+    def _lease_changed(self, provider: Key) -> None:
+        self._process.enqueue(providers.CONTROLLER, Request(provider))
+        for key in self._machine_reconciler.machines_of(provider):
+            self._process.enqueue(machines.CONTROLLER, Request(key))
+
+    async def _close(self) -> None:
+        await self._sessions.close()
+        await self._leases.close()
+
+
+def _changed_machine(change: Change) -> Iterable[Request]:
+    """Everything but the status, which only we write."""
+    if change.old is not None and change.new is not None and not change.replayed:
+        old, new = ({**it, "status": None} for it in (change.old, change.new))
+        for it in (old, new):
+            it["metadata"] = {**it["metadata"], "resourceVersion": ""}
+        if old == new and change.new.get("status"):
+            return ()
+    deleting = change.new is not None and change.new["metadata"].get("deletionTimestamp")
+    return (Request(change.key, priority=Priority.DELETE if deleting else Priority.USER),)
+
+
+def _changed_spec(change: Change) -> Iterable[Request]:
+    old, new = change.old or {}, change.new or {}
+    return () if old.get("spec") == new.get("spec") else (Request(change.key),)
+
+
+def _matters(change: Change) -> bool:
+    """Whether more than measurements changed: spec, marks, or what the Provider is good for."""
+    old, new = change.old or {}, change.new or {}
+    return _weighty(old) != _weighty(new)
+
+
+def _weighty(obj: dict[str, Any]) -> tuple[object, ...]:
+    meta, status = obj.get("metadata") or {}, obj.get("status") or {}
+    domains = [
+        (item.get("id"), item.get("name"), (item.get("attributes") or {}).get("raw"))
+        for item in status.get("failureDomains") or []
+    ]
+    conditions = [
+        (item.get("type"), item.get("status"), item.get("reason"))
+        for item in status.get("conditions") or []
+    ]
+    gone = meta.get("deletionTimestamp")
+    return obj.get("spec"), gone, status.get("backendIdentity"), domains, conditions
