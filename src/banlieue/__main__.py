@@ -1,0 +1,5 @@
+"""`python -m banlieue`."""
+
+from banlieue.cli.main import main
+
+main()

@@ -1,0 +1,284 @@
+"""Our roles as separate processes against a control plane, each with the rights it ships with.
+
+    with Stack(control_plane, tmp_path) as stack:
+        stack.install()
+        stack.controller().start()
+        stack.provider("simulated").start()
+
+A role that is killed and started again comes back under the same identity, as a restarted
+container does, so its Leases are its own at once.
+"""
+
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+
+from test.kit.controlplane import ControlPlane
+from test.kit.ports import free_port
+from test.kit.process import Process
+
+Object = dict[str, Any]
+
+LOOPBACK: Final = "127.0.0.1"
+ROOT: Final = Path(__file__).resolve().parents[2]
+_INSTALLED_AS: Final = "banlieue-system"
+_READY_SECONDS: Final = 60.0
+
+
+class Role:
+    """One of our processes; its logs stay in one file over restarts."""
+
+    def __init__(
+        self, name: str, arguments: list[str], *, kubeconfig: Path, directory: Path
+    ) -> None:
+        self.name = name
+        self.port = free_port()
+        self.user = ""
+        self.process = Process(
+            name,
+            [
+                *(sys.executable, "-m", "banlieue", *arguments),
+                *("--http-port", str(self.port)),
+                *("--kubeconfig", str(kubeconfig)),
+            ],
+            log_file=directory / f"{name}.log",
+            env=_environment(name),
+            grace=30.0,
+        )
+
+    def start(self, *, ready: bool = True) -> Self:
+        """Start it, also again; waits until it says it is ready, unless told otherwise."""
+        self.process.start(self.ready if ready else None, _READY_SECONDS)
+        return self
+
+    def ready(self) -> bool:
+        """Whether its readiness probe passes now."""
+        return self.probe("readyz")[0] == 200
+
+    def probe(self, path: str) -> tuple[int, str]:
+        """Status and text of one of its HTTP endpoints; status 0 when nobody answers."""
+        try:
+            with urllib.request.urlopen(
+                f"http://{LOOPBACK}:{self.port}/{path}", timeout=5
+            ) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def kill9(self) -> None:
+        """End it as a crash would."""
+        self.process.kill9()
+
+    def stop(self) -> int | None:
+        """End it in order; its exit code."""
+        return self.process.stop()
+
+    def logs(self) -> str:
+        """Everything it logged so far."""
+        return self.process.logs()
+
+
+def _environment(name: str) -> Mapping[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("KUBE")}
+    return {**kept, "POD_NAME": name, "POD_UID": f"{name}-uid", "PYTHONUNBUFFERED": "1"}
+
+
+class Stack:
+    """An installation of banlieue in a namespace of its own."""
+
+    def __init__(
+        self, control_plane: ControlPlane, directory: Path, namespace: str = _INSTALLED_AS
+    ) -> None:
+        self.control_plane = control_plane
+        self.kube = control_plane.kube
+        self.directory = directory
+        self.namespace = namespace
+        self.roles: list[Role] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for role in reversed(self.roles):
+            role.process.kill9()
+
+    def install(self) -> None:
+        """CRDs, admission policies and rights, as shipped in `config`."""
+        self.control_plane.install_crds(
+            document
+            for path in sorted((ROOT / "config" / "crd" / "bases").glob("*.yaml"))
+            for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        )
+        self.kube.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
+        )
+        for path in sorted((ROOT / "config" / "rbac").glob("*.yaml")):
+            text = path.read_text(encoding="utf-8").replace(_INSTALLED_AS, self.namespace)
+            self.kube.apply_yaml(text)
+
+    def uninstall(self) -> None:
+        """Take away what other installations on this control plane would trip over."""
+        for kind in ("clusterrolebindings", "clusterroles"):
+            for found in self.kube.list(kind):
+                if found["metadata"]["name"].startswith(f"{self.namespace}-"):
+                    self.kube.delete(kind, found["metadata"]["name"])
+
+    def controller(self, *arguments: str) -> Role:
+        """The controller, not started yet."""
+        return self._role(
+            "controller",
+            ["controller", "--system-namespace", self.namespace, *arguments],
+            account="banlieue-controller",
+        )
+
+    def provider(self, backend: str, *arguments: str, name: str = "") -> Role:
+        """A provider for all Providers of a backend in the install namespace, not started yet."""
+        options = ["--system-namespace", self.namespace, "--namespace", self.namespace]
+        return self._role(
+            name or f"provider-{backend}",
+            ["provider", backend, *options, *arguments],
+            account="banlieue-provider",
+        )
+
+    def user(self, role: Role) -> str:
+        """The name the API server knows a role by, as the audit log shows it."""
+        return role.user
+
+    def logs(self) -> str:
+        """Everything all roles logged."""
+        return "\n".join(role.logs() for role in self.roles)
+
+    def _role(self, name: str, arguments: list[str], *, account: str) -> Role:
+        kubeconfig = self.control_plane.kubeconfig_for_service_account(self.namespace, account)
+        role = Role(name, arguments, kubeconfig=kubeconfig, directory=self.directory)
+        role.user = f"system:serviceaccount:{self.namespace}:{account}"
+        self.roles.append(role)
+        return role
+
+
+def vm_class(name: str = "small", **hardware: object) -> Object:
+    """A class any backend of the kit can honour."""
+    return {
+        "apiVersion": "banlieue.io/v1alpha1",
+        "kind": "VMClass",
+        "metadata": {"name": name},
+        "spec": {
+            "hardware": {
+                "cpus": 1,
+                "memoryMiB": 512,
+                "disks": [{"name": "root", "storageClass": "standard"}],
+                **hardware,
+            },
+            "network": {"interfaces": [{"name": "eth0", "networkClass": "lan"}]},
+        },
+    }
+
+
+def vm_image(sources: Mapping[str, str], name: str = "ubuntu") -> Object:
+    """An image; `sources` maps backends to the name of their template."""
+    return {
+        "apiVersion": "banlieue.io/v1alpha1",
+        "kind": "VMImage",
+        "metadata": {"name": name},
+        "spec": {
+            "osDistribution": "ubuntu",
+            "osVersion": "24.04",
+            "agent": "present",
+            "sources": [
+                {"providerClass": backend, "kind": "Template", "ref": ref}
+                for backend, ref in sources.items()
+            ],
+        },
+    }
+
+
+def provider_class(backend: str, kind: str) -> Object:
+    """The class of one of our own backends."""
+    return {
+        "apiVersion": "banlieue.io/v1alpha1",
+        "kind": "ProviderClass",
+        "metadata": {"name": backend},
+        "spec": {
+            "backend": backend,
+            "machine": {
+                "apiGroup": "infrastructure.banlieue.io",
+                "version": "v1alpha1",
+                "kind": f"{kind}Machine",
+            },
+            "cluster": {
+                "apiGroup": "infrastructure.banlieue.io",
+                "version": "v1alpha1",
+                "kind": f"{kind}Cluster",
+            },
+        },
+    }
+
+
+def credentials(namespace: str, name: str, username: str, password: str) -> Object:
+    """A Secret with a login."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"namespace": namespace, "name": name},
+        "stringData": {"username": username, "password": password},
+    }
+
+
+def provider(
+    namespace: str,
+    name: str,
+    *,
+    backend: str,
+    connection: Mapping[str, object],
+    storage: Mapping[str, str],
+    network: Mapping[str, str],
+) -> Object:
+    """A Provider every namespace may use, with a storage class and a network class."""
+    return {
+        "apiVersion": "banlieue.io/v1alpha1",
+        "kind": "Provider",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {
+            "providerClassRef": {"name": backend},
+            "connection": {"credentialsRef": {"name": f"{name}-creds"}, **connection},
+            "allowedNamespaces": {"from": "All"},
+            "capabilities": {
+                "storageClasses": [{"name": "standard", "target": dict(storage)}],
+                "networkClasses": [{"name": "lan", "target": dict(network)}],
+            },
+        },
+    }
+
+
+def virtual_machine(namespace: str, name: str, **spec: object) -> Object:
+    """A VirtualMachine of the kit's class and image."""
+    return {
+        "apiVersion": "banlieue.io/v1alpha1",
+        "kind": "VirtualMachine",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"classRef": {"name": "small"}, "imageRef": {"name": "ubuntu"}, **spec},
+    }
+
+
+def condition(obj: Mapping[str, Any], kind: str) -> tuple[str, str]:
+    """Status and reason of a condition; empty strings when it is not there."""
+    for item in (obj.get("status") or {}).get("conditions") or []:
+        if item["type"] == kind:
+            return item["status"], item["reason"]
+    return "", ""
+
+
+def is_ready(obj: Mapping[str, Any]) -> bool:
+    """Whether condition Ready is True for the object as it is now."""
+    status = obj.get("status") or {}
+    return condition(obj, "Ready")[0] == "True" and status.get("observedGeneration") == obj[
+        "metadata"
+    ].get("generation")
