@@ -22,6 +22,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorldProcess]:
         yield world
 
 
+@pytest.mark.slow
 class TestOutOfProcess(DriverConformance):
     @pytest.fixture
     def target(self, world: WorldProcess) -> ConformanceTarget:

@@ -80,7 +80,7 @@ class Connector:
         username, password = to.credentials.get("username"), to.credentials.get("password")
         if username is None or password is None:
             raise NeedsOperator(
-                Reason.PROVIDER_AUTH_FAILED,
+                Reason.SECRET_INVALID,
                 "the credentials Secret needs the keys username and password",
             )
         last: DriverError = NeedsOperator(
