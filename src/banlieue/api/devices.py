@@ -42,6 +42,14 @@ class ClassDisk(Model):
         "puts disks by itself.",
     )
 
+    cel = (
+        Rule(
+            "self.name == 'root' || has(self.sizeGiB)",
+            "sizeGiB must be given for a disk other than root: add it",
+            ".sizeGiB",
+        ),
+    )
+
 
 class Disk(Model):
     """A disk of one machine, beside or instead of the class's disk of the same name."""
@@ -100,6 +108,19 @@ class ClassInterface(Model):
     )
 
 
+_SLAAC = Rule(
+    "self.source != 'slaac' || self.family == 'IPv6'",
+    "source slaac exists for family IPv6 only: use dhcp, static or pool",
+    ".source",
+)
+_FAMILY = Rule(
+    "!has(self.address) || (isIP(self.address) && "
+    "ip(self.address).family() == (self.family == 'IPv4' ? 4 : 6))",
+    "address must be one IP address of the family given: correct address or family",
+    ".address",
+)
+
+
 class AddressRequest(Model):
     """How one interface gets its address of one family."""
 
@@ -120,17 +141,8 @@ class AddressRequest(Model):
             "address must be given with source static, and left out with any other source",
             ".address",
         ),
-        Rule(
-            "self.source != 'slaac' || self.family == 'IPv6'",
-            "source slaac exists for family IPv6 only: use dhcp, static or pool",
-            ".source",
-        ),
-        Rule(
-            "!has(self.address) || (isIP(self.address) && "
-            "ip(self.address).family() == (self.family == 'IPv4' ? 4 : 6))",
-            "address must be one IP address of the family given: correct address or family",
-            ".address",
-        ),
+        _SLAAC,
+        _FAMILY,
     )
 
 
@@ -185,10 +197,13 @@ class AddressAssignment(Model):
             "address must be given with source static: add it or use dhcp or pool",
             ".address",
         ),
+        _SLAAC,
+        _FAMILY,
         Rule(
-            "self.source != 'slaac' || self.family == 'IPv6'",
-            "source slaac exists for family IPv6 only: use dhcp, static or pool",
-            ".source",
+            "!has(self.gateway) || (isIP(self.gateway) && "
+            "ip(self.gateway).family() == (self.family == 'IPv4' ? 4 : 6))",
+            "gateway must be one IP address of the family given: correct it",
+            ".gateway",
         ),
     )
 

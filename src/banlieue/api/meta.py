@@ -66,8 +66,9 @@ class Model(BaseModel):
     def to_api(self) -> dict[str, Any]:
         """Give the object as JSON data for the API server.
 
-        Unset fields are left out. So are empty lists, maps and objects, except where a field may
-        be absent *or* empty and the two differ (an empty selector selects everything).
+        Unset fields are left out. So are empty lists, maps and objects, except where a field is
+        required, or may be absent *or* empty and the two differ (an empty selector selects
+        everything).
         """
         shown: dict[str, Any] = {}
         for name, info in type(self).model_fields.items():
@@ -75,7 +76,7 @@ class Model(BaseModel):
             if value is None:
                 continue
             data = _to_data(value)
-            if data in ({}, []) and not _is_optional(info):
+            if data in ({}, []) and not (info.is_required() or _is_optional(info)):
                 continue
             shown[info.serialization_alias or info.alias or name] = data
         return shown

@@ -461,9 +461,9 @@ def _set_once(path: str, remedy: str) -> Rule:
 
 
 MACHINE_RULES = (
-    _set_once("providerRef", "delete this machine and make a new one for the other Provider"),
-    _set_once("instance", "delete this machine and make a new one"),
-    _set_once("providerID", "delete this machine and make a new one"),
+    _set_once("providerRef", "move the VirtualMachine or replace the Machine"),
+    _set_once("instance", "it is the identity on the backend, leave it as it is"),
+    _set_once("providerID", "the Node is known by it, leave it as it is"),
     Rule(
         "!has(oldSelf.spec.instance) || !has(oldSelf.spec.placement) || "
         "(has(self.spec.placement) && self.spec.placement == oldSelf.spec.placement) || "
