@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 
 import yaml
 
+from test.kit.apiproxy import ApiProxy
 from test.kit.controlplane import ControlPlane
 from test.kit.ports import free_port
 from test.kit.process import Process
@@ -131,21 +132,25 @@ class Stack:
                 if found["metadata"]["name"].startswith(f"{self.namespace}-"):
                     self.kube.delete(kind, found["metadata"]["name"])
 
-    def controller(self, *arguments: str) -> Role:
-        """The controller, not started yet."""
+    def controller(self, *arguments: str, via: ApiProxy | None = None) -> Role:
+        """The controller, not started yet; `via` puts a proxy between it and the API server."""
         return self._role(
             "controller",
             ["controller", "--system-namespace", self.namespace, *arguments],
             account="banlieue-controller",
+            via=via,
         )
 
-    def provider(self, backend: str, *arguments: str, name: str = "") -> Role:
+    def provider(
+        self, backend: str, *arguments: str, name: str = "", via: ApiProxy | None = None
+    ) -> Role:
         """A provider for all Providers of a backend in the install namespace, not started yet."""
         options = ["--system-namespace", self.namespace, "--namespace", self.namespace]
         return self._role(
             name or f"provider-{backend}",
             ["provider", backend, *options, *arguments],
             account="banlieue-provider",
+            via=via,
         )
 
     def user(self, role: Role) -> str:
@@ -156,8 +161,10 @@ class Stack:
         """Everything all roles logged."""
         return "\n".join(role.logs() for role in self.roles)
 
-    def _role(self, name: str, arguments: list[str], *, account: str) -> Role:
+    def _role(self, name: str, arguments: list[str], *, account: str, via: ApiProxy | None) -> Role:
         kubeconfig = self.control_plane.kubeconfig_for_service_account(self.namespace, account)
+        if via is not None:
+            kubeconfig = via.kubeconfig(kubeconfig)
         role = Role(name, arguments, kubeconfig=kubeconfig, directory=self.directory)
         role.user = f"system:serviceaccount:{self.namespace}:{account}"
         self.roles.append(role)
