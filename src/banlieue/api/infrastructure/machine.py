@@ -16,16 +16,30 @@ from pydantic import Field
 from banlieue.api import names
 from banlieue.api.devices import (
     Disks,
-    Guest,
-    MachineAddress,
     NetworkInterface,
-    ObservedResources,
 )
 from banlieue.api.infrastructure.cluster import PROVISIONED_STAYS
+from banlieue.api.infrastructure.identity import (
+    Instance,
+    Move,
+    MoveRole,
+    Reserved,
+    ReservedMac,
+    Teardown,
+    TeardownMode,
+    VirtualMachineRef,
+)
+from banlieue.api.infrastructure.machine_status import (
+    BackendError,
+    CreateRefused,
+    Failures,
+    Initialization,
+    MachineStatus,
+    TaskStatus,
+)
 from banlieue.api.markers import LIST_SET, Rule, list_map
-from banlieue.api.meta import Conditions, Model, NameRef, NamespacedRef, ResourceObject, Time
+from banlieue.api.meta import Model, NameRef, NamespacedRef, ResourceObject, Time
 from banlieue.api.types import (
-    Count,
     Cpus,
     DriftAction,
     FailureDomainName,
@@ -33,24 +47,47 @@ from banlieue.api.types import (
     Firmware,
     Hash,
     Hostname,
-    InterfaceName,
     LabelValue,
     Line,
-    MacAddress,
     MemoryMiB,
     ObjectName,
     PowerOffMode,
     PowerState,
     ProviderID,
-    ReasonWord,
     SecretKey,
     SshKey,
-    Text,
     Uid,
-    Uuid,
     Word,
 )
 from banlieue.api.v1alpha1.vmclass import ClassNetwork, Hardware
+
+__all__ = [
+    "MACHINE_RULES",
+    "BackendError",
+    "ClassSnapshot",
+    "CreateRefused",
+    "DataFormat",
+    "Failures",
+    "Initialization",
+    "Instance",
+    "Machine",
+    "MachineAdopt",
+    "MachineDriftPolicy",
+    "MachineNetworkData",
+    "MachinePlacement",
+    "MachineSpec",
+    "MachineStatus",
+    "MachineTemplateSpec",
+    "MachineUserData",
+    "Move",
+    "MoveRole",
+    "Reserved",
+    "ReservedMac",
+    "TaskStatus",
+    "Teardown",
+    "TeardownMode",
+    "VirtualMachineRef",
+]
 
 
 class MachinePlacement(Model):
@@ -58,84 +95,6 @@ class MachinePlacement(Model):
 
     failure_domain: FailureDomainName = Field(
         description="Failure domain of the Provider, by its name."
-    )
-
-
-class VirtualMachineRef(Model):
-    """The VirtualMachine that made this machine."""
-
-    name: ObjectName = Field(description="Name, in the same namespace.")
-    uid: Uid | None = Field(default=None, description="Its uid.")
-
-
-class ReservedMac(Model):
-    """The MAC address set aside for one interface."""
-
-    nic: InterfaceName = Field(description="Name of the interface.")
-    address: MacAddress = Field(description="Its MAC address.")
-
-
-class Reserved(Model):
-    """What was set aside on the backend before the machine was made."""
-
-    id: Line | None = Field(
-        default=None, description="The backend's own number for the machine, where it needs one."
-    )
-    mac_addresses: Annotated[list[ReservedMac], MaxLen(16), list_map("nic")] = Field(
-        default_factory=list, description="MAC addresses, by interface."
-    )
-
-
-class Instance(Model):
-    """The identity the machine is made with. Written once, before the first creating call."""
-
-    uuid: Uuid = Field(description="UUID of the machine on the backend.")
-    name: Line = Field(description="Name of the machine on the backend.")
-    installation_id: Line = Field(
-        description="Installation that owns the machine; part of its mark."
-    )
-    backend_identity: Line = Field(
-        description="The backend it is made on (the Provider's status.backendIdentity then)."
-    )
-    reserved: Reserved | None = Field(
-        default=None, description="What was set aside on the backend."
-    )
-
-
-class MoveRole(StrEnum):
-    """What a machine is in a move."""
-
-    CURRENT = "Current"
-    INCOMING = "Incoming"
-    PREVIOUS = "Previous"
-
-
-class Move(Model):
-    """Where the machine stands in a series of moves."""
-
-    epoch: int = Field(ge=0, le=1_000_000, description="How often the owner was moved before.")
-    role: MoveRole = Field(
-        description="`Current`: the machine of its owner. `Incoming`: to become it. `Previous`: "
-        "left behind.",
-    )
-
-
-class TeardownMode(StrEnum):
-    """What becomes of the machine when its object is deleted."""
-
-    DESTROY = "Destroy"
-    RELEASE = "Release"
-
-
-class Teardown(Model):
-    """What becomes of the machine when this object is deleted."""
-
-    mode: TeardownMode = Field(
-        description="`Destroy`: the machine is destroyed. `Release`: it is left as it is."
-    )
-    uid: Uid = Field(
-        description="uid of this object. Any other value, as after a restore, makes the intent "
-        "void."
     )
 
 
@@ -351,104 +310,6 @@ class MachineSpec(MachineTemplateSpec):
     def wanted_power_off_timeout_seconds(self) -> int:
         """How long the guest may take to shut down in seconds, given or by default."""
         return self.power_off_timeout_seconds or names.DEFAULT_POWER_OFF_TIMEOUT_SECONDS
-
-
-class Initialization(Model):
-    """What happened once and stays true."""
-
-    provisioned: bool = Field(
-        description="Whether the machine is there, with its providerID. Never goes back to false."
-    )
-
-
-class CreateRefused(Model):
-    """The backend refused to make the machine at this place, and nothing was made."""
-
-    failure_domain: FailureDomainName = Field(description="The place that refused.")
-    reason: ReasonWord = Field(description="Why, as one word.")
-
-
-class TaskStatus(Model):
-    """The backend's own job that is running for the machine."""
-
-    id: Line | None = Field(
-        default=None, description="The backend's handle. Absent: the call was not answered."
-    )
-    operation: Word = Field(description="What the job does, such as create.")
-    started_at: Time | None = Field(default=None, description="When it was started.")
-
-
-class Failures(Model):
-    """Attempts that failed one after the other."""
-
-    count: Count = Field(description="How many.")
-    reason: ReasonWord | None = Field(default=None, description="Why the last one did.")
-
-
-class BackendError(Model):
-    """What the backend said last, in its own words."""
-
-    code: Line = Field(description="Type or code of the error.")
-    message: Text = Field(default="", description="Its text.")
-    time: Time = Field(description="When it was first seen.")
-
-
-class MachineStatus(Model):
-    """What a machine is."""
-
-    initialization: Initialization | None = Field(
-        default=None, description="What happened once and stays true."
-    )
-    addresses: Annotated[list[MachineAddress], MaxLen(256)] | None = Field(
-        default=None,
-        description="Addresses, the most useful first. An empty list says there are none any more.",
-    )
-    failure_domain: FailureDomainName | None = Field(
-        default=None, description="Failure domain the machine is in now."
-    )
-    power_state: PowerState | None = Field(default=None, description="Power state on the backend.")
-    resources: ObservedResources | None = Field(
-        default=None, description="What the guest really has."
-    )
-    pending_changes: Annotated[list[Word], MaxLen(64), LIST_SET] = Field(
-        default_factory=list, description="Fields of the spec that are not in force yet."
-    )
-    guest: Guest | None = Field(default=None, description="What the guest agent tells.")
-    host: Line | None = Field(
-        default=None, description="Host the machine runs on, for people only."
-    )
-    last_restart_time: Time | None = Field(
-        default=None, description="The restartAt that was done last."
-    )
-    observed_generation: Count | None = Field(
-        default=None, description="The metadata.generation this status was computed from."
-    )
-    create_refused: CreateRefused | None = Field(
-        default=None,
-        description="The place that refused to make the machine; it may be placed anew.",
-    )
-    task: TaskStatus | None = Field(
-        default=None, description="The backend's job that is running for the machine."
-    )
-    failures: Failures | None = Field(
-        default=None, description="Attempts that failed one after the other."
-    )
-    next_attempt: Time | None = Field(
-        default=None, description="When it is tried again at the latest."
-    )
-    last_backend_error: BackendError | None = Field(
-        default=None, description="What the backend said last, in its own words."
-    )
-    backend_id: Line | None = Field(
-        default=None,
-        description="The backend's own handle of the machine. A hint: losing it only costs the "
-        "quick proof that a machine is gone.",
-    )
-    conditions: Conditions = Field(
-        default_factory=list,
-        description="Ready and what it is made of: Provisioned, PowerStateSynced, UpToDate, "
-        "AddressesAvailable, Paused.",
-    )
 
 
 def _set_once(path: str, remedy: str) -> Rule:

@@ -10,15 +10,10 @@ from pydantic import Field
 
 from banlieue.api.devices import (
     Disks,
-    Guest,
     InterfaceRequest,
-    MachineAddress,
-    ObservedResources,
 )
 from banlieue.api.markers import AGE, LIST_SET, Column, Definition, Rule, list_map
 from banlieue.api.meta import (
-    Conditions,
-    KindRef,
     Model,
     NameRef,
     Resource,
@@ -27,31 +22,54 @@ from banlieue.api.meta import (
     Time,
 )
 from banlieue.api.names import DEFAULT_POWER_OFF_TIMEOUT_SECONDS
-from banlieue.api.reasons import Phase
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import (
-    ClassName,
-    Count,
     DeletionPolicy,
-    DiskName,
     DriftAction,
     Duration,
-    FailureDomainName,
-    Hash,
     Hostname,
-    InterfaceName,
     LabelKey,
     Line,
     NamespaceName,
     ObjectName,
     PowerOffMode,
     PowerState,
-    ProviderID,
     SecretKey,
     SshKey,
-    Uid,
-    Word,
 )
+from banlieue.api.v1alpha1.virtualmachine_status import (
+    Previous,
+    ReadinessGate,
+    ResolvedNetwork,
+    ResolvedStorage,
+    Scheduled,
+    ScheduledClass,
+    VirtualMachineInitialization,
+    VirtualMachineStatus,
+)
+
+__all__ = [
+    "Adopt",
+    "AntiAffinity",
+    "AntiAffinityMode",
+    "DriftPolicy",
+    "MigrationPolicy",
+    "NetworkData",
+    "OnMissing",
+    "Placement",
+    "Previous",
+    "ProviderRef",
+    "ReadinessGate",
+    "ResolvedNetwork",
+    "ResolvedStorage",
+    "Scheduled",
+    "ScheduledClass",
+    "UserData",
+    "VirtualMachine",
+    "VirtualMachineInitialization",
+    "VirtualMachineSpec",
+    "VirtualMachineStatus",
+]
 
 
 class ProviderRef(Model):
@@ -109,13 +127,6 @@ class NetworkData(Model):
 
     secret_ref: NameRef = Field(description="Secret in the same namespace.")
     key: SecretKey = Field(default="network-data", description="Key in the Secret's data.")
-
-
-class ReadinessGate(StrEnum):
-    """What Ready waits for beyond a running machine."""
-
-    ADDRESSES_AVAILABLE = "AddressesAvailable"
-    GUEST_BOOTSTRAPPED = "GuestBootstrapped"
 
 
 class MigrationPolicy(StrEnum):
@@ -261,124 +272,6 @@ class VirtualMachineSpec(Model):
     )
     paused: bool = Field(
         default=False, description="Hands off: nothing is changed, not even on deletion."
-    )
-
-
-class ScheduledClass(Model):
-    """The class the machine was placed with."""
-
-    name: ObjectName = Field(description="Name of the VMClass.")
-    uid: Uid | None = Field(default=None, description="Its uid.")
-    hash: Hash | None = Field(default=None, description="Digest of its spec.")
-
-
-class ResolvedStorage(Model):
-    """The storage class one disk was placed with."""
-
-    disk: DiskName = Field(description="Name of the disk.")
-    storage_class: ClassName = Field(description="The storage class.")
-
-
-class ResolvedNetwork(Model):
-    """The network class one interface was placed with."""
-
-    interface: InterfaceName = Field(description="Name of the interface.")
-    network_class: ClassName = Field(description="The network class.")
-
-
-class Scheduled(Model):
-    """Where the machine was placed. Sticky: only a move changes it."""
-
-    provider_name: ObjectName = Field(description="Name of the Provider.")
-    provider_namespace: NamespaceName = Field(description="Namespace of the Provider.")
-    provider_class: ObjectName | None = Field(default=None, description="Its ProviderClass.")
-    failure_domain: FailureDomainName | None = Field(
-        default=None, description="Failure domain of that Provider."
-    )
-    class_: ScheduledClass | None = Field(default=None, description="Class used.")
-    resolved_storage: Annotated[list[ResolvedStorage], MaxLen(64), list_map("disk")] = Field(
-        default_factory=list, description="Storage classes used."
-    )
-    resolved_networks: Annotated[list[ResolvedNetwork], MaxLen(32), list_map("interface")] = Field(
-        default_factory=list, description="Network classes used."
-    )
-    scheduled_at: Time | None = Field(default=None, description="When it was placed.")
-
-
-class Previous(Model):
-    """What a move left behind."""
-
-    infrastructure_ref: KindRef = Field(description="The old machine object.")
-    until: Time | None = Field(
-        default=None, description="When it is destroyed. Absent: when it is released by hand."
-    )
-
-
-class VirtualMachineInitialization(Model):
-    """What happened once and stays true."""
-
-    provisioned: bool = Field(description="Whether the machine was seen on the backend.")
-
-
-class VirtualMachineStatus(Model):
-    """What is."""
-
-    phase: Phase | None = Field(
-        default=None, description="One word for people, derived from the rest; nothing reads it."
-    )
-    deletion_policy: DeletionPolicy | None = Field(
-        default=None, description="The policy in force, given or computed."
-    )
-    readiness_gates: Annotated[list[ReadinessGate], MaxLen(4), LIST_SET] | None = Field(
-        default=None, description="The gates in force, given or computed."
-    )
-    hostname: Hostname | None = Field(
-        default=None, description="The host name in force, given or computed."
-    )
-    scheduled: Scheduled | None = Field(default=None, description="Where it was placed.")
-    infrastructure_ref: KindRef | None = Field(
-        default=None, description="The machine object that makes it true."
-    )
-    incoming_ref: KindRef | None = Field(
-        default=None, description="During a move: the machine object to come."
-    )
-    previous: Previous | None = Field(default=None, description="What a move left behind.")
-    initialization: VirtualMachineInitialization | None = Field(
-        default=None, description="What happened once and stays true."
-    )
-    provider_id: ProviderID | None = Field(
-        default=None, description="Stable id of the machine, equal to its Node's spec.providerID."
-    )
-    observed_power_state: PowerState | None = Field(
-        default=None, description="Power state on the backend."
-    )
-    observed_failure_domain: FailureDomainName | None = Field(
-        default=None, description="Failure domain the machine is in now."
-    )
-    resources: ObservedResources | None = Field(
-        default=None, description="What the guest really has."
-    )
-    pending_changes: Annotated[list[Word], MaxLen(64), LIST_SET] = Field(
-        default_factory=list, description="Fields of the spec that are not in force yet."
-    )
-    addresses: Annotated[list[MachineAddress], MaxLen(256)] = Field(
-        default_factory=list, description="Addresses, the most useful first."
-    )
-    guest: Guest | None = Field(default=None, description="What the guest agent tells.")
-    host: Line | None = Field(
-        default=None, description="Host the machine runs on, for people only."
-    )
-    last_restart_time: Time | None = Field(
-        default=None, description="The restartAt that was done last."
-    )
-    observed_generation: Count | None = Field(
-        default=None, description="The metadata.generation this status was computed from."
-    )
-    conditions: Conditions = Field(
-        default_factory=list,
-        description="Ready and what it is made of: Scheduled, PlacementValid, ImageReady, "
-        "InfrastructureReady, Provisioned, PowerStateSynced, UpToDate, AddressesAvailable; "
-        "Reconciling and Stalled while true.",
     )
 
 

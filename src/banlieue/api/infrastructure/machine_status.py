@@ -1,0 +1,123 @@
+"""What a machine is, as its provider observed it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import MaxLen
+from pydantic import Field
+
+from banlieue.api.devices import (
+    Guest,
+    MachineAddress,
+    ObservedResources,
+)
+from banlieue.api.markers import LIST_SET
+from banlieue.api.meta import Conditions, Model, Time
+from banlieue.api.types import (
+    Count,
+    FailureDomainName,
+    Line,
+    PowerState,
+    ReasonWord,
+    Text,
+    Word,
+)
+
+
+class Initialization(Model):
+    """What happened once and stays true."""
+
+    provisioned: bool = Field(
+        description="Whether the machine is there, with its providerID. Never goes back to false."
+    )
+
+
+class CreateRefused(Model):
+    """The backend refused to make the machine at this place, and nothing was made."""
+
+    failure_domain: FailureDomainName = Field(description="The place that refused.")
+    reason: ReasonWord = Field(description="Why, as one word.")
+
+
+class TaskStatus(Model):
+    """The backend's own job that is running for the machine."""
+
+    id: Line | None = Field(
+        default=None, description="The backend's handle. Absent: the call was not answered."
+    )
+    operation: Word = Field(description="What the job does, such as create.")
+    started_at: Time | None = Field(default=None, description="When it was started.")
+
+
+class Failures(Model):
+    """Attempts that failed one after the other."""
+
+    count: Count = Field(description="How many.")
+    reason: ReasonWord | None = Field(default=None, description="Why the last one did.")
+
+
+class BackendError(Model):
+    """What the backend said last, in its own words."""
+
+    code: Line = Field(description="Type or code of the error.")
+    message: Text = Field(default="", description="Its text.")
+    time: Time = Field(description="When it was first seen.")
+
+
+class MachineStatus(Model):
+    """What a machine is."""
+
+    initialization: Initialization | None = Field(
+        default=None, description="What happened once and stays true."
+    )
+    addresses: Annotated[list[MachineAddress], MaxLen(256)] | None = Field(
+        default=None,
+        description="Addresses, the most useful first. An empty list says there are none any more.",
+    )
+    failure_domain: FailureDomainName | None = Field(
+        default=None, description="Failure domain the machine is in now."
+    )
+    power_state: PowerState | None = Field(default=None, description="Power state on the backend.")
+    resources: ObservedResources | None = Field(
+        default=None, description="What the guest really has."
+    )
+    pending_changes: Annotated[list[Word], MaxLen(64), LIST_SET] = Field(
+        default_factory=list, description="Fields of the spec that are not in force yet."
+    )
+    guest: Guest | None = Field(default=None, description="What the guest agent tells.")
+    host: Line | None = Field(
+        default=None, description="Host the machine runs on, for people only."
+    )
+    last_restart_time: Time | None = Field(
+        default=None, description="The restartAt that was done last."
+    )
+    observed_generation: Count | None = Field(
+        default=None, description="The metadata.generation this status was computed from."
+    )
+    create_refused: CreateRefused | None = Field(
+        default=None,
+        description="The place that refused to make the machine; it may be placed anew.",
+    )
+    task: TaskStatus | None = Field(
+        default=None, description="The backend's job that is running for the machine."
+    )
+    failures: Failures | None = Field(
+        default=None, description="Attempts that failed one after the other."
+    )
+    next_attempt: Time | None = Field(
+        default=None, description="When it is tried again at the latest."
+    )
+    last_backend_error: BackendError | None = Field(
+        default=None, description="What the backend said last, in its own words."
+    )
+    backend_id: Line | None = Field(
+        default=None,
+        description="The backend's own handle of the machine. A hint: losing it only costs the "
+        "quick proof that a machine is gone.",
+    )
+    conditions: Conditions = Field(
+        default_factory=list,
+        description="Ready and what it is made of: Provisioned, PowerStateSynced, UpToDate, "
+        "AddressesAvailable, Paused.",
+    )
