@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from banlieue.sdk.testing.conformance import ConformanceTarget, DriverConformance
-from test.kit.simulated import SimulatedTarget, WorldProcess, memory_world, quick_backend
+from test.kit.simulated import WorldProcess, memory_target
 
 
 class TestInMemory(DriverConformance):
     @pytest.fixture
     def target(self) -> ConformanceTarget:
-        return SimulatedTarget(*memory_world("conformance"))
+        return memory_target("conformance")
 
 
 @pytest.fixture(scope="module")
@@ -26,4 +26,4 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorldProcess]:
 class TestOutOfProcess(DriverConformance):
     @pytest.fixture
     def target(self, world: WorldProcess) -> ConformanceTarget:
-        return SimulatedTarget(quick_backend(), world.endpoint, world.port)
+        return world.target()

@@ -13,7 +13,8 @@ from banlieue.sdk.errors import Unreachable
 from banlieue.sdk.simulated.faults import Code, Effect, WorldFault
 from banlieue.sdk.simulated.models import SimulatedMachineSpec
 from banlieue.sdk.testing.conformance_target import Bench, seen
-from test.kit.simulated import PLANTED_PASSWORD, SimulatedTarget, WorldProcess, quick_backend
+from banlieue.sdk.testing.simulated_target import SimulatedTarget
+from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
 from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ def world(tmp_path: Path) -> Iterator[WorldProcess]:
 
 @pytest.fixture
 def target(world: WorldProcess) -> SimulatedTarget:
-    return SimulatedTarget(quick_backend(), world.endpoint, world.port)
+    return world.target()
 
 
 @pytest.fixture

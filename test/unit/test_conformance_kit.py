@@ -21,7 +21,7 @@ from banlieue.sdk.errors import AbsenceUnproven, Foreign, NeedsOperator, Unreach
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.states import Plan, vm_spec
 from banlieue.sdk.testing.conformance import Bench, DriverConformance
-from test.kit.simulated import PLANTED_PASSWORD, SimulatedTarget, memory_world
+from test.kit.simulated import PLANTED_PASSWORD, memory_target
 
 
 class Mutant(SimulatedDriver):
@@ -199,8 +199,8 @@ BROKEN: list[tuple[type[Mutant], Callable[[Bench], None]]] = [
 
 @contextlib.contextmanager
 def bench_of(mutant: type[Mutant]) -> Iterator[Bench]:
-    backend, endpoint, world = memory_world("mutants")
-    target = SimulatedTarget(backend, endpoint, world)
+    target = memory_target("mutants")
+    backend = target.backend
     target.patience, target.promptness = 2.0, 0.5
 
     @contextlib.contextmanager

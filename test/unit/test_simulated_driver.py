@@ -31,7 +31,8 @@ from banlieue.sdk.simulated.records import Latencies, default_state
 from banlieue.sdk.simulated.world import PASSWORD, USERNAME, World, account
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, seen, unminted
 from banlieue.sdk.testing.fakes import FakeClock
-from test.kit.simulated import CAPABILITIES, PLANTED_PASSWORD, SimulatedTarget
+from banlieue.sdk.testing.simulated_target import SimulatedTarget
+from test.kit.simulated import PLANTED_PASSWORD
 
 CALL_TIMEOUT = 10.0
 
@@ -51,7 +52,7 @@ class Rig:
         self.backend = simulated_backend(
             Connector(worlds, monotonic=self.clock.monotonic, call_timeout=CALL_TIMEOUT)
         )
-        self.target = SimulatedTarget(self.backend, f"{MEMORY}here", self.world)
+        self.target = SimulatedTarget(self.backend, f"{MEMORY}here", self.world, PLANTED_PASSWORD)
         self._open = self.backend.connect(self.target.connection())
         driver = self._open.__enter__()
         assert isinstance(driver, SimulatedDriver)
@@ -493,7 +494,7 @@ def test_an_unknown_fault_is_named_for_what_was_tried(
 
 def connection(**changes: Any) -> Connection:  # noqa: ANN401 - fields of a connection
     login = {"username": SecretStr(USERNAME), "password": SecretStr(PASSWORD)}
-    whole = Connection("ns", "sim", (f"{MEMORY}driver-test",), login, CAPABILITIES)
+    whole = Connection("ns", "sim", (f"{MEMORY}driver-test",), login, SimulatedTarget.capabilities)
     return replace(whole, **changes)
 
 

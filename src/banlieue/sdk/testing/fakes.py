@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -82,6 +82,65 @@ class MemoryQueue:
     def keys(self) -> set[Key]:
         """Keys that were asked for."""
         return {request.key for _, request in self.requests}
+
+
+class InlinePool:
+    """Vendor calls run at once on the event loop; `closed` tells that the pool was given up.
+
+    Put a verb's answer off with `stuck`: while true, every call counts as taking too long.
+    """
+
+    def __init__(self) -> None:
+        self.stuck = False
+        self.closed = False
+
+    async def __call__(self, call: Callable[[], object], *, timeout: float) -> object:
+        """Run the call, or give it up; the clock of the test does not move by that."""
+        await asyncio.sleep(0)
+        if self.closed:
+            raise RuntimeError("the pool is closed")
+        if self.stuck:
+            raise TimeoutError(f"no answer within {timeout} s")
+        return call()
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self.closed = True
+
+
+class FakeLease:
+    """A candidate that holds its Lease as the test says."""
+
+    def __init__(self, on_change: Callable[[], Awaitable[None]]) -> None:
+        self.identity = "me"
+        self.holder = "me"
+        self.held = True
+        self._on_change = on_change
+
+    async def give(self, holder: str) -> None:
+        """Let somebody hold the Lease from now on; "me" is this process."""
+        self.holder, self.held = holder, holder == self.identity
+        await self._on_change()
+
+    async def run(self) -> None:
+        """Compete for ever."""
+        await asyncio.get_running_loop().create_future()
+
+    async def release(self) -> None:
+        """Let go."""
+        self.held = False
+
+
+@dataclass(slots=True)
+class FakeLeases:
+    """Makes candidates, all of which hold their Lease at once, and keeps them by Lease key."""
+
+    made: dict[Key, FakeLease] = field(default_factory=dict)
+
+    def __call__(self, lease: Key, on_change: Callable[[], Awaitable[None]]) -> FakeLease:
+        """A candidate for the Lease."""
+        self.made[lease] = FakeLease(on_change)
+        return self.made[lease]
 
 
 def context_for(
