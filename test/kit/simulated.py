@@ -29,12 +29,15 @@ class WorldProcess:
         process: The process; start and kill it at will.
         endpoint: What a Provider's `connection.endpoint` names; the same after a restart.
         port: The way to its control API.
+        credentials: File with its username and password, as JSON.
     """
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         number = free_port()
-        credentials = directory / f"world-{number}-credentials.json"
-        credentials.write_text(json.dumps({"username": USERNAME, "password": PLANTED_PASSWORD}))
+        self.credentials = directory / f"world-{number}-credentials.json"
+        self.credentials.write_text(
+            json.dumps({"username": USERNAME, "password": PLANTED_PASSWORD})
+        )
         self.endpoint = f"http://{LOOPBACK}:{number}"
         self.port = RemoteWorld(self.endpoint)
         self.process = Process(
@@ -44,7 +47,7 @@ class WorldProcess:
                 *("-m", "banlieue.sdk.simulated.server"),
                 *("--listen", f"{LOOPBACK}:{number}"),
                 *("--state", directory / f"world-{number}.json"),
-                *("--credentials", credentials),
+                *("--credentials", self.credentials),
                 *(f"--latency={step}={seconds}" for step, seconds in QUICK.items()),
                 *arguments,
             ],

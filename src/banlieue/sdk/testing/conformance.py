@@ -2,10 +2,10 @@
 
 A backend's test module subclasses `DriverConformance` and gives it a fixture `target`:
 
-    class TestAcme(DriverConformance):
+    class TestMine(DriverConformance):
         @pytest.fixture
         def target(self) -> ConformanceTarget:
-            return AcmeTarget()
+            return MyTarget()
 
 It needs nothing but pytest. Every failure says which promise of `banlieue.sdk.driver` is broken.
 """

@@ -1,0 +1,1 @@
+"""The Acme backend for banlieue."""
