@@ -110,8 +110,6 @@ class WorkQueue:
         self._sequence = 0
         self._closed = False
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     def add(self, request: Request) -> None:
         """Ask for a pass; merges with what is pending for the key. Ignored once closed."""
@@ -137,7 +135,6 @@ class WorkQueue:
             del self._pending[pending.key]
             now = self._clock.monotonic()
             self._active[pending.key] = now
-            self._idle.clear()
             waited = max(0.0, now - pending.due)
             self._hooks.started(waited)
             self._hooks.depth(len(self._ready))
@@ -153,8 +150,6 @@ class WorkQueue:
         pending = self._pending.get(key)
         if pending is not None:
             self._push(pending)
-        if not self._active:
-            self._idle.set()
 
     def retry(
         self,
@@ -230,10 +225,6 @@ class WorkQueue:
         """Hand out nothing more and accept nothing more."""
         self._closed = True
         self._wake.set()
-
-    async def idle(self) -> None:
-        """Wait until no key is being worked on."""
-        await self._idle.wait()
 
     async def _wait(self, seconds: float | None) -> None:
         if seconds is None:

@@ -45,6 +45,7 @@ class _Said:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
+    subject: _Subject
     body: Obj
     repeated: bool
 
@@ -82,7 +83,7 @@ class EventRecorder:
         repeated = said is not None and said.note == note
         if said is not None and repeated and now - said.at < self._series_every:
             return
-        job = _Job(self._body(obj, subject.reason, note, warning=warning), repeated)
+        job = _Job(subject, self._body(obj, subject.reason, note, warning=warning), repeated)
         try:
             self._waiting.put_nowait(job)
         except asyncio.QueueFull:
@@ -100,6 +101,9 @@ class EventRecorder:
             try:
                 await self._write(job)
             except kube.ApiError as e:
+                if isinstance(e, kube.Unavailable):
+                    # Worth saying when the API server is back and it still holds.
+                    self._said.pop(job.subject, None)
                 self._metrics.events_dropped.labels("error").inc()
                 log.debug("event not written", extra={"error": str(e)})
             finally:

@@ -1,0 +1,247 @@
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from banlieue.api.meta import Resource
+from banlieue.api.resources import LEASES
+from banlieue.sdk import kube
+from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.runtime.elector import Callbacks, Elector, LeaseTimes, default_identity
+from banlieue.sdk.testing.memory_api import MemoryApi
+from test.kit.stepped_clock import SteppedClock, settle
+
+KEY = Key("banlieue-system", "lease")
+TIMES = LeaseTimes(duration=60.0, deadline=40.0, retry=10.0)
+
+
+class Link(MemoryApi):
+    """One candidate's way to the API server, which the test can cut or slow down."""
+
+    def __init__(self, api: MemoryApi) -> None:
+        self.api = api
+        self.cut = False
+        self.hang = False
+
+    async def _pass(self) -> None:
+        if self.hang:
+            await asyncio.Event().wait()
+        if self.cut:
+            raise kube.Unavailable(0, "connection refused")
+
+    async def get(self, resource: Resource, key: Key) -> Obj:
+        await self._pass()
+        return await self.api.get(resource, key)
+
+    async def create(self, resource: Resource, obj: Obj, *, manager: str) -> Obj:
+        await self._pass()
+        return await self.api.create(resource, obj, manager=manager)
+
+    async def json_patch(
+        self,
+        resource: Resource,
+        key: Key,
+        ops: Sequence[Mapping[str, Any]],
+        *,
+        manager: str,
+        subresource: str = "",
+    ) -> Obj:
+        await self._pass()
+        return await self.api.json_patch(
+            resource, key, ops, manager=manager, subresource=subresource
+        )
+
+
+class Candidate:
+    def __init__(self, api: MemoryApi, clock: SteppedClock, name: str) -> None:
+        self.link = Link(api)
+        self.history: list[str] = []
+        self.elector = Elector(
+            self.link,
+            KEY,
+            identity=name,
+            clock=clock,
+            rng=random.Random(name),
+            times=TIMES,
+            callbacks=Callbacks(self._won, self._lost),
+        )
+        self.task = asyncio.ensure_future(self.elector.run())
+
+    async def _won(self) -> None:
+        self.history.append("won")
+
+    async def _lost(self) -> None:
+        self.history.append("lost")
+
+    async def die(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.api = MemoryApi()
+        self.clock = SteppedClock()
+        self.candidates: list[Candidate] = []
+
+    def candidate(self, name: str) -> Candidate:
+        made = Candidate(self.api, self.clock, name)
+        self.candidates.append(made)
+        return made
+
+    async def advance(self, seconds: float) -> None:
+        """Move on in small steps; at no moment may two hold the Lease."""
+        for _ in range(round(seconds)):
+            await self.clock.advance(1.0)
+            holders = [it for it in self.candidates if it.elector.held]
+            assert len(holders) <= 1, "split brain"
+
+    async def lease(self) -> Obj:
+        return await self.api.get(LEASES, KEY)
+
+    async def end(self) -> None:
+        for it in self.candidates:
+            await it.die()
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    made = Rig()
+    yield made
+    await made.end()
+
+
+async def test_the_first_candidate_wins_and_keeps_renewing(rig: Rig) -> None:
+    first = rig.candidate("one")
+    await settle()
+    assert first.elector.held
+    before = (await rig.lease())["metadata"]["resourceVersion"]
+    await rig.advance(300)
+    assert first.elector.held
+    assert first.history == ["won"]
+    assert (await rig.lease())["metadata"]["resourceVersion"] != before
+
+
+async def test_the_second_stands_by_and_knows_the_holder(rig: Rig) -> None:
+    rig.candidate("one")
+    await settle()
+    second = rig.candidate("two")
+    await rig.advance(300)
+    assert not second.elector.held
+    assert second.elector.holder == "one"
+    assert second.history == []
+
+
+async def test_a_dead_holder_is_replaced_after_the_duration_and_not_before(rig: Rig) -> None:
+    first = rig.candidate("one")
+    await settle()
+    second = rig.candidate("two")
+    await rig.advance(5)
+    await first.die()
+    rig.candidates.remove(first)
+    await rig.advance(45)
+    assert not second.elector.held
+    await rig.advance(45)
+    assert second.elector.held
+    assert (await rig.lease())["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_released_lease_is_taken_at_the_next_attempt(rig: Rig) -> None:
+    first = rig.candidate("one")
+    await settle()
+    second = rig.candidate("two")
+    await first.die()
+    await first.elector.release()
+    assert not first.elector.held
+    await rig.advance(13)
+    assert second.elector.held
+
+
+@pytest.mark.parametrize("trouble", ["cut", "hang"])
+async def test_a_holder_without_answers_gives_up_before_anybody_takes_over(
+    rig: Rig, trouble: str
+) -> None:
+    first = rig.candidate("one")
+    await settle()
+    second = rig.candidate("two")
+    await rig.advance(25)
+    setattr(first.link, trouble, True)
+    await rig.advance(41)
+    assert not first.elector.held
+    assert first.history == ["won", "lost"]
+    assert not second.elector.held
+    await rig.advance(60)
+    assert second.elector.held
+    setattr(first.link, trouble, False)
+    await rig.advance(120)
+    assert second.elector.held
+
+
+async def test_a_short_interruption_costs_nothing(rig: Rig) -> None:
+    first = rig.candidate("one")
+    await settle()
+    first.link.cut = True
+    await rig.advance(25)
+    first.link.cut = False
+    await rig.advance(60)
+    assert first.history == ["won"]
+
+
+async def test_clocks_that_disagree_do_not_matter(rig: Rig) -> None:
+    """The record may carry any time: only whether it changes counts."""
+    first = rig.candidate("one")
+    await settle()
+    op = {"op": "replace", "path": "/spec/renewTime", "value": "2001-01-01T00:00:00.000000Z"}
+    await rig.api.json_patch(LEASES, KEY, [op], manager="a clock that is wrong")
+    second = rig.candidate("two")
+    await rig.advance(30)
+    assert first.history == ["won"]
+    assert second.history == []
+
+
+async def test_a_restarted_holder_of_the_same_identity_goes_on_at_once(rig: Rig) -> None:
+    first = rig.candidate("pod_uid")
+    await settle()
+    await first.die()
+    rig.candidates.remove(first)
+    again = rig.candidate("pod_uid")
+    await settle()
+    assert again.elector.held
+
+
+async def test_somebody_who_took_the_record_over_is_respected_at_once(rig: Rig) -> None:
+    first = rig.candidate("one")
+    await settle()
+    ops = [{"op": "replace", "path": "/spec/holderIdentity", "value": "kubectl"}]
+    await rig.api.json_patch(LEASES, KEY, ops, manager="kubectl")
+    await rig.advance(13)
+    assert not first.elector.held
+    assert first.history == ["won", "lost"]
+
+
+async def test_renewals_are_not_in_step(rig: Rig) -> None:
+    rig.candidate("one")
+    await settle()
+    times = set()
+    for _ in range(200):
+        await rig.clock.advance(0.5)
+        times.add((await rig.lease())["spec"]["renewTime"])
+    seconds = sorted(float(it[17:-1]) + 60 * int(it[14:16]) for it in times)
+    gaps = {round(b - a, 2) for a, b in itertools.pairwise(seconds)}
+    assert len(gaps) > 3
+
+
+def test_times_that_allow_two_holders_are_refused() -> None:
+    with pytest.raises(ValueError, match="duration > deadline > retry"):
+        LeaseTimes(duration=10.0, deadline=10.0, retry=1.0)
+
+
+def test_identity_is_the_pods_when_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_NAME", "pod-1")
+    monkeypatch.setenv("POD_UID", "123")
+    assert default_identity(random.Random(1)) == "pod-1_123"
+    monkeypatch.delenv("POD_NAME")
+    assert default_identity(random.Random(1)) != default_identity(random.Random(2))
