@@ -9,6 +9,7 @@ A role that is killed and started again comes back under the same identity, as a
 container does, so its Leases are its own at once.
 """
 
+import contextlib
 import os
 import sys
 import urllib.error
@@ -21,6 +22,7 @@ import yaml
 
 from test.kit.apiproxy import ApiProxy
 from test.kit.controlplane import ControlPlane
+from test.kit.kube_http import KubeError
 from test.kit.ports import free_port
 from test.kit.process import Process
 
@@ -125,12 +127,36 @@ class Stack:
             text = path.read_text(encoding="utf-8").replace(_INSTALLED_AS, self.namespace)
             self.kube.apply_yaml(text)
 
-    def uninstall(self) -> None:
-        """Take away what other installations on this control plane would trip over."""
-        for kind in ("clusterrolebindings", "clusterroles"):
-            for found in self.kube.list(kind):
-                if found["metadata"]["name"].startswith(f"{self.namespace}-"):
-                    self.kube.delete(kind, found["metadata"]["name"])
+    def purge(self) -> None:
+        """Take every object of ours away, finalizers or not, so that the next test finds none.
+
+        Call it when no role runs any more.
+        """
+        for role in self.roles:
+            role.process.kill9()
+        kinds = [it.plural for it in self.kube.resources() if it.group.endswith("banlieue.io")]
+        for kind in (*kinds, "leases", "secrets", "configmaps"):
+            theirs = kind in {"leases", "secrets", "configmaps"}
+            for obj in self.kube.list(kind, self.namespace if theirs else None):
+                meta = obj["metadata"]
+                if meta["name"] == "kube-root-ca.crt":
+                    continue
+                if meta.get("finalizers"):
+                    self._strip(kind, meta)
+                self._delete(kind, meta)
+
+    def _strip(self, kind: str, meta: Mapping[str, Any]) -> None:
+        with contextlib.suppress(KubeError):
+            self.kube.patch(
+                kind,
+                meta["name"],
+                {"metadata": {"finalizers": None}},
+                meta.get("namespace"),
+            )
+
+    def _delete(self, kind: str, meta: Mapping[str, Any]) -> None:
+        with contextlib.suppress(KubeError):
+            self.kube.delete(kind, meta["name"], meta.get("namespace"))
 
     def controller(self, *arguments: str, via: ApiProxy | None = None) -> Role:
         """The controller, not started yet; `via` puts a proxy between it and the API server."""

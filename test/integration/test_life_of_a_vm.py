@@ -1,0 +1,104 @@
+"""The main job on real processes: one VirtualMachine is one VM, and then none, through crashes."""
+
+from collections.abc import Callable
+
+import pytest
+
+from test.kit.apiproxy import ApiProxy, Fate, Moment, Write
+from test.kit.installed import READY_SECONDS, Registered
+from test.kit.stack import Role, condition, is_ready
+from test.kit.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+def test_three_vms_become_ready_and_are_deleted_without_a_trace(registered: Registered) -> None:
+    stack = registered.stack
+    stack.controller().start()
+    stack.provider(registered.target.backend.name).start()
+    registered.provider_ready()
+    before = {vm.id: vm.fingerprint for vm in registered.target.vms()}
+
+    names = ("one", "two", "three")
+    for name in names:
+        registered.create(name)
+    for name in names:
+        vm = registered.ready(name)
+        assert vm["status"]["addresses"]
+        assert vm["status"]["observedPowerState"] == "PoweredOn"
+        assert vm["status"]["phase"] == "Running"
+        assert len(registered.vms_of(name)) == 1
+        assert condition(vm, "Scheduled")[0] == "True"
+    for name in names:
+        registered.delete(name)
+    assert {vm.id: vm.fingerprint for vm in registered.target.vms()} == before
+
+
+def test_a_provider_killed_at_any_write_leaves_one_vm_then_none(registered: Registered) -> None:
+    with ApiProxy(registered.stack.control_plane) as proxy:
+        controller = registered.stack.controller().start()
+        provider = registered.stack.provider(registered.target.backend.name, via=proxy).start()
+        registered.provider_ready()
+        registered.create("warm-up")
+        registered.ready("warm-up")
+        _kill_at_every_write(registered, proxy, provider)
+        assert controller.process.running
+
+
+def test_a_controller_killed_at_any_write_leaves_one_vm_then_none(registered: Registered) -> None:
+    with ApiProxy(registered.stack.control_plane) as proxy:
+        registered.stack.provider(registered.target.backend.name).start()
+        controller = registered.stack.controller(via=proxy).start()
+        registered.provider_ready()
+        registered.create("warm-up")
+        registered.ready("warm-up")
+        _kill_at_every_write(registered, proxy, controller)
+
+
+def _kill_at_every_write(registered: Registered, proxy: ApiProxy, role: Role) -> None:
+    """Kill the role at its n-th write of a VM's life, for every n there is; one VM, then none."""
+    for moment in Moment:
+        killed, number = True, 0
+        while killed:
+            killed = _live_through_kill(registered, proxy, role, number, moment)
+            number += 1
+        assert number > 3, "a life of a VM has more writes than that"
+
+
+def _live_through_kill(
+    registered: Registered, proxy: ApiProxy, role: Role, number: int, moment: Moment
+) -> bool:
+    name = f"vm-{number}-{moment.name.lower()}"
+    fired = _kill_at(proxy, role, number, moment)
+    registered.create(name)
+    _through_kill(role, lambda: is_ready(registered.find(name) or {"metadata": {}}), "Ready")
+    assert len(registered.vms_of(name)) == 1
+    registered.kube.delete("virtualmachines", name, registered.namespace)
+    _through_kill(role, lambda: registered.find(name) is None, "gone")
+    registered.gone(name)
+    assert registered.vms_of(name) == []
+    proxy.reset()
+    return bool(fired)
+
+
+def _through_kill(role: Role, done: Callable[[], bool], what: str) -> None:
+    """Wait for `done`, starting the role again if it was killed meanwhile."""
+    wait_until(lambda: done() or not role.process.running, READY_SECONDS, what)
+    if not role.process.running:
+        role.start()
+    wait_until(done, READY_SECONDS, what)
+
+
+def _kill_at(proxy: ApiProxy, role: Role, number: int, moment: Moment) -> list[Write]:
+    fired: list[Write] = []
+    proxy.reset()
+
+    def hook(write: Write, now: Moment) -> Fate:
+        if write.number == number and now is moment and not fired:
+            fired.append(write)
+            role.kill9()
+            return Fate.CUT
+        return Fate.PASS
+
+    proxy.hook = hook
+    return fired
