@@ -484,3 +484,17 @@ async def test_a_paused_provider_changes_no_finalizer(bench: MachineBench) -> No
     bench.delete(mode="Release")
     await bench.run()
     assert bench.machine()["metadata"]["finalizers"]
+
+
+async def test_nothing_is_minted_for_an_owner_that_is_being_deleted(bench: MachineBench) -> None:
+    bench.make_machine()
+    bench.api.edit(
+        VIRTUAL_MACHINES,
+        MACHINE,
+        lambda obj: obj["metadata"].update(
+            deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["banlieue.io/virtualmachine"]
+        ),
+    )
+    await bench.run()
+    assert bench.vms() == []
+    assert "instance" not in bench.machine()["spec"]

@@ -113,6 +113,8 @@ async def _referred(scope: Scope) -> Outcome:
         obj = await scope.ctx.api.get(resource, Key(owner.namespace, owner.name))
     except NotFound:
         obj = {}
+    if (obj.get("metadata") or {}).get("deletionTimestamp"):
+        return Wait(Reason.DELETING, f"{owner.kind} {owner.name} is being deleted", SLOW)
     if any(_refers(reference, scope) for reference in _references(obj, made_by_vm=made_by_vm)):
         return CONTINUE
     return Wait(
