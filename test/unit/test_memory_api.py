@@ -106,7 +106,7 @@ async def test_an_equal_apply_is_no_write(api: MemoryApi) -> None:
 
 async def test_main_endpoint_leaves_status_alone(api: MemoryApi) -> None:
     api.put(THING, thing(status={"a": 1}))
-    ops = [
+    ops: list[Obj] = [
         {"op": "replace", "path": "/status/a", "value": 2},
         {"op": "add", "path": "/spec", "value": {"b": 1}},
     ]

@@ -79,7 +79,8 @@ class MemoryQueue:
         """Keep the watch."""
         self.watches.append((controller, watch))
 
-    def keys(self) -> set[Key]:
+    @property
+    def asked(self) -> set[Key]:
         """Keys that were asked for."""
         return {request.key for _, request in self.requests}
 
