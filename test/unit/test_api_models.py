@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from banlieue.api.devices import Guest, ObservedResources
 from banlieue.api.infrastructure.machine import (
+    MACHINE_RULES,
+    BackendError,
     Machine,
     MachineSpec,
     MachineStatus,
@@ -17,6 +20,7 @@ from banlieue.api.infrastructure.machine import (
     MoveRole,
 )
 from banlieue.api.kinds import KINDS
+from banlieue.api.markers import Rule
 from banlieue.api.meta import Condition, LabelSelector, ObjectMeta, ResourceObject, to_camel
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.provider import AllowedNamespaces, Provider
@@ -201,13 +205,34 @@ def test_a_condition_is_written_as_the_contract_reads_it() -> None:
         {"type": ""},
         {"lastTransitionTime": "2026-10-01T08:00:00"},
         {"lastTransitionTime": None},
-        {"message": "x" * 32769},
     ],
     ids=str,
 )
 def test_a_condition_cluster_api_would_choke_on_cannot_be_made(broken: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Condition.from_api({**CONDITION, **broken})
+
+
+def test_a_status_never_breaks_its_schema_for_a_long_or_empty_word() -> None:
+    long = "x" * 99_999
+    assert len(Condition.from_api({**CONDITION, "message": long}).message) == 32768
+    guest = Guest(hostname=long, os_name="")
+    assert len(guest.hostname or "") == 256
+    assert guest.os_name is None
+    error = BackendError(code="Fault", message=long, time=datetime(2026, 10, 1, tzinfo=UTC))
+    assert len(error.message) == 4096
+
+
+def test_what_is_observed_may_be_smaller_than_what_may_be_asked_for() -> None:
+    seen = {"cpus": 0, "memoryMiB": 32, "disks": [{"name": "root", "sizeGiB": 0}]}
+    assert ObservedResources.from_api(seen).to_api() == seen
+
+
+def test_a_backends_kind_keeps_the_common_rules_beside_its_own() -> None:
+    class Special(Machine):
+        cel = (Rule("true", "nothing: nothing"),)
+
+    assert [*Special.rules()] == [*MACHINE_RULES, *Special.cel]
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from banlieue.api.types import (
     AddressSource,
     AddressType,
     ClassName,
-    Cpus,
+    Count,
     DiskName,
     InterfaceName,
     IpAddress,
     IPFamily,
     Line,
     MacAddress,
-    MemoryMiB,
+    Observed,
     ReclaimPolicy,
     SizeGiB,
 )
@@ -247,8 +247,10 @@ class ObservedDisk(Model):
     """A disk as the backend has it."""
 
     name: DiskName = Field(description="Name of the disk in the spec.")
-    size_gib: SizeGiB | None = Field(default=None, description="Size the guest sees, in GiB.")
-    guest_path: Line | None = Field(
+    size_gib: Count | None = Field(
+        default=None, description="Size the guest sees, in whole GiB, rounded down."
+    )
+    guest_path: Observed = Field(
         default=None, description="Stable device path in the guest, such as /dev/disk/by-id/…."
     )
 
@@ -256,8 +258,8 @@ class ObservedDisk(Model):
 class ObservedResources(Model):
     """What the guest really has, as opposed to what was asked for."""
 
-    cpus: Cpus | None = Field(default=None, description="Virtual processors.")
-    memory_mib: MemoryMiB | None = Field(default=None, description="Memory in MiB.")
+    cpus: Count | None = Field(default=None, description="Virtual processors.")
+    memory_mib: Count | None = Field(default=None, description="Memory in MiB.")
     disks: Annotated[list[ObservedDisk], MaxLen(64), list_map("name")] = Field(
         default_factory=list, description="Disks we know by name."
     )
@@ -266,8 +268,8 @@ class ObservedResources(Model):
 class Guest(Model):
     """What the guest agent tells."""
 
-    hostname: Line | None = Field(default=None, description="Host name the guest uses.")
-    os_name: Line | None = Field(
+    hostname: Observed = Field(default=None, description="Host name the guest uses.")
+    os_name: Observed = Field(
         default=None, description="Name of the operating system, as the guest gives it."
     )
     agent_connected: bool | None = Field(

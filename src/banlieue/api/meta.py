@@ -10,7 +10,14 @@ from types import NoneType
 from typing import Annotated, Any, ClassVar, Self, get_args
 
 from annotated_types import MaxLen
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+)
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -52,7 +59,13 @@ class Model(BaseModel):
     )
 
     cel: ClassVar[tuple[Rule, ...]] = ()
-    """Rules on the whole object, rendered into the CRD."""
+    """Rules on the whole object that this class adds to those of its bases."""
+
+    @classmethod
+    def rules(cls) -> tuple[Rule, ...]:
+        """Give every rule on the whole object: a backend's kind cannot lose the common ones."""
+        every = [rule for base in reversed(cls.__mro__) for rule in vars(base).get("cel", ())]
+        return tuple(dict.fromkeys(every))
 
     @classmethod
     def from_api(cls, value: Mapping[str, Any]) -> Self:
@@ -87,8 +100,8 @@ class Model(BaseModel):
     ) -> JsonSchemaValue:
         schema = handler(core)
         target = handler.resolve_ref_schema(schema)
-        if cls.cel:
-            target[VALIDATIONS] = [rule.to_api() for rule in cls.cel]
+        if rules := cls.rules():
+            target[VALIDATIONS] = [rule.to_api() for rule in rules]
         for name, info in cls.model_fields.items():
             # Pydantic shows plain defaults, but not those that are made: a nested model's.
             if isinstance(info.default_factory, type) and issubclass(info.default_factory, Model):
@@ -200,6 +213,13 @@ class ConditionStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
+_MESSAGE_LENGTH = 32768
+
+
+def _shorten(value: object) -> object:
+    return value[:_MESSAGE_LENGTH] if isinstance(value, str) else value
+
+
 class Condition(Model):
     """One aspect of the state of an object, as people and tools read it (metav1.Condition)."""
 
@@ -216,9 +236,9 @@ class Condition(Model):
         pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
         description="Why, as one CamelCase word for machines.",
     )
-    message: str = Field(
+    message: Annotated[str, BeforeValidator(_shorten)] = Field(
         default="",
-        max_length=32768,
+        max_length=_MESSAGE_LENGTH,
         description="Why, as a sentence for people, and what to do next.",
     )
     last_transition_time: Time = Field(description="When the status last changed.")

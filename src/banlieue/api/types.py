@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from annotated_types import Ge, Le, MaxLen
-from pydantic import StringConstraints
+from pydantic import BeforeValidator, StringConstraints
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
@@ -108,9 +108,6 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 """A backend's name or path, or one line for people."""
 
-Text = Annotated[str, StringConstraints(max_length=4096)]
-"""A message for people."""
-
 Url = Annotated[
     str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[a-z][a-z0-9+.-]*://[^ ]*$")
 ]
@@ -162,6 +159,31 @@ Factor = (
     | Annotated[str, StringConstraints(max_length=6, pattern=r"^[0-9]{1,3}(\.[0-9]{1,2})?$")]
 )
 """A ratio as an integer or a decimal in a string, such as ``4`` or ``"1.5"``."""
+
+
+def _tidy(value: object) -> object:
+    """Shorten what a backend or guest says; an empty word says nothing."""
+    return (value[:_OBSERVED_LENGTH] or None) if isinstance(value, str) else value
+
+
+def _shorten(value: object) -> object:
+    return value[:_MESSAGE_LENGTH] if isinstance(value, str) else value
+
+
+_OBSERVED_LENGTH = 256
+_MESSAGE_LENGTH = 4096
+
+Observed = Annotated[
+    Annotated[str, StringConstraints(max_length=_OBSERVED_LENGTH)] | None, BeforeValidator(_tidy)
+]
+"""A word that a backend or guest said. Too long a one is cut, because a status that breaks its
+schema would be refused as a whole."""
+
+Message = Annotated[str, StringConstraints(max_length=_MESSAGE_LENGTH), BeforeValidator(_shorten)]
+"""A text for people; too long a one is cut."""
+
+Figure = Annotated[int, Ge(-(2**53)), Le(2**53)]
+"""A number as observed, whatever it is."""
 
 Cpus = Annotated[int, Ge(1), Le(1024)]
 MemoryMiB = Annotated[int, Ge(64), Le(2**25)]

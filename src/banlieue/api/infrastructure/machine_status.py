@@ -12,15 +12,15 @@ from banlieue.api.devices import (
     MachineAddress,
     ObservedResources,
 )
-from banlieue.api.markers import LIST_SET
 from banlieue.api.meta import Conditions, Model, Time
 from banlieue.api.types import (
     Count,
     FailureDomainName,
     Line,
+    Message,
+    Observed,
     PowerState,
     ReasonWord,
-    Text,
     Word,
 )
 
@@ -60,8 +60,8 @@ class Failures(Model):
 class BackendError(Model):
     """What the backend said last, in its own words."""
 
-    code: Line = Field(description="Type or code of the error.")
-    message: Text = Field(default="", description="Its text.")
+    code: Message = Field(description="Type or code of the error.")
+    message: Message = Field(default="", description="Its text.")
     time: Time = Field(description="When it was first seen.")
 
 
@@ -82,13 +82,11 @@ class MachineStatus(Model):
     resources: ObservedResources | None = Field(
         default=None, description="What the guest really has."
     )
-    pending_changes: Annotated[list[Word], MaxLen(64), LIST_SET] = Field(
+    pending_changes: Annotated[list[Word], MaxLen(64)] = Field(
         default_factory=list, description="Fields of the spec that are not in force yet."
     )
     guest: Guest | None = Field(default=None, description="What the guest agent tells.")
-    host: Line | None = Field(
-        default=None, description="Host the machine runs on, for people only."
-    )
+    host: Observed = Field(default=None, description="Host the machine runs on, for people only.")
     last_restart_time: Time | None = Field(
         default=None, description="The restartAt that was done last."
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import MaxLen
 from pydantic import Field
 
-from banlieue.api.markers import LIST_SET, list_map
+from banlieue.api.markers import list_map
 from banlieue.api.meta import (
     Conditions,
     Model,
@@ -18,12 +18,14 @@ from banlieue.api.types import (
     Count,
     FailureDomainName,
     Feature,
+    Figure,
     Hash,
     LabelMap,
     Line,
+    Message,
     NamespaceName,
     ObjectName,
-    Text,
+    Observed,
     Word,
 )
 
@@ -34,7 +36,9 @@ class CapacityFigure(Model):
     """One resource of a failure domain."""
 
     total: Count | None = Field(default=None, description="What there is.")
-    free: Count | None = Field(default=None, description="What new machines can get.")
+    free: Figure | None = Field(
+        default=None, description="What new machines can get; negative when overcommitted."
+    )
 
 
 class StorageCapacity(Model):
@@ -42,7 +46,9 @@ class StorageCapacity(Model):
 
     storage_class: ClassName = Field(description="The storage class.")
     total_gib: Count | None = Field(default=None, description="What there is, in GiB.")
-    free_gib: Count | None = Field(default=None, description="What is free, in GiB.")
+    free_gib: Figure | None = Field(
+        default=None, description="What is free, in GiB; negative when overcommitted."
+    )
 
 
 class Capacity(Model):
@@ -51,7 +57,7 @@ class Capacity(Model):
     observed_at: Time | None = Field(default=None, description="When it was read.")
     cpus: CapacityFigure | None = Field(default=None, description="Processors.")
     memory_mib: CapacityFigure | None = Field(default=None, description="Memory in MiB.")
-    storage: Annotated[list[StorageCapacity], MaxLen(64), list_map("storageClass")] = Field(
+    storage: Annotated[list[StorageCapacity], MaxLen(64)] = Field(
         default_factory=list, description="Space by storage class."
     )
     included_machines: Annotated[list[Hash], MaxLen(128)] = Field(
@@ -63,13 +69,13 @@ class Capacity(Model):
 class FailureDomainAttributes(Model):
     """What was verified to be reachable from a failure domain."""
 
-    available_storage_classes: Annotated[list[ClassName], MaxLen(64), LIST_SET] = Field(
+    available_storage_classes: Annotated[list[ClassName], MaxLen(64)] = Field(
         default_factory=list, description="Declared storage classes that are reachable here."
     )
-    available_network_classes: Annotated[list[ClassName], MaxLen(64), LIST_SET] = Field(
+    available_network_classes: Annotated[list[ClassName], MaxLen(64)] = Field(
         default_factory=list, description="Declared network classes that are reachable here."
     )
-    features: Annotated[list[Feature], MaxLen(16), LIST_SET] = Field(
+    features: Annotated[list[Feature], MaxLen(16)] = Field(
         default_factory=list, description="Features machines may have here."
     )
     capacity: Capacity | None = Field(
@@ -108,8 +114,8 @@ class UnclaimedOwner(Model):
 class UnclaimedSample(Model):
     """One unclaimed machine, for people."""
 
-    name: Line = Field(description="Name on the backend.")
-    owner: Line | None = Field(
+    name: Observed = Field(default=None, description="Name on the backend.")
+    owner: Observed = Field(
         default=None, description="Kind, namespace and name of the owner in its mark."
     )
     failure_domain: FailureDomainName | None = Field(default=None, description="Where it is.")
@@ -123,8 +129,10 @@ class Unclaimed(Model):
     sample: Annotated[list[UnclaimedSample], MaxLen(20)] = Field(
         default_factory=list, description="Some of them, for people."
     )
-    owners: Annotated[list[UnclaimedOwner], MaxLen(8192), list_map("hash", "epoch")] = Field(
-        default_factory=list, description="All of them, so that their owners find them again."
+    owners: Annotated[list[UnclaimedOwner], MaxLen(8192)] = Field(
+        default_factory=list,
+        description="All of them, so that their owners find them again. Two of one hash and epoch "
+        "are a conflict.",
     )
 
 
@@ -143,7 +151,7 @@ class Workload(Model):
         default=None, description="Generation of the ProviderClass this was made from."
     )
     reason: Word | None = Field(default=None, description="Why it is not as it should be.")
-    message: Text | None = Field(default=None, description="The same for people.")
+    message: Message | None = Field(default=None, description="The same for people.")
 
 
 class ProviderStatus(Model):
@@ -164,8 +172,8 @@ class ProviderStatus(Model):
         description="What tells this backend from every other (a vCenter's instanceUuid, a "
         "Proxmox VE cluster's name and CA, a libvirt host's UUID).",
     )
-    version: Word | None = Field(default=None, description="Version of the backend.")
-    spec_features: Annotated[list[Word], MaxLen(64), LIST_SET] = Field(
+    version: Observed = Field(default=None, description="Version of the backend.")
+    spec_features: Annotated[list[Word], MaxLen(64)] = Field(
         default_factory=list,
         description="Features of the machine spec the provider process understands.",
     )

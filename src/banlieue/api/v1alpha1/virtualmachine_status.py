@@ -13,7 +13,7 @@ from banlieue.api.devices import (
     MachineAddress,
     ObservedResources,
 )
-from banlieue.api.markers import LIST_SET, list_map
+from banlieue.api.markers import list_map
 from banlieue.api.meta import (
     Conditions,
     KindRef,
@@ -30,9 +30,9 @@ from banlieue.api.types import (
     Hash,
     Hostname,
     InterfaceName,
-    Line,
     NamespaceName,
     ObjectName,
+    Observed,
     PowerState,
     ProviderID,
     Uid,
@@ -112,7 +112,7 @@ class VirtualMachineStatus(Model):
     deletion_policy: DeletionPolicy | None = Field(
         default=None, description="The policy in force, given or computed."
     )
-    readiness_gates: Annotated[list[ReadinessGate], MaxLen(4), LIST_SET] | None = Field(
+    readiness_gates: Annotated[list[ReadinessGate], MaxLen(4)] | None = Field(
         default=None, description="The gates in force, given or computed."
     )
     hostname: Hostname | None = Field(
@@ -141,16 +141,14 @@ class VirtualMachineStatus(Model):
     resources: ObservedResources | None = Field(
         default=None, description="What the guest really has."
     )
-    pending_changes: Annotated[list[Word], MaxLen(64), LIST_SET] = Field(
+    pending_changes: Annotated[list[Word], MaxLen(64)] = Field(
         default_factory=list, description="Fields of the spec that are not in force yet."
     )
     addresses: Annotated[list[MachineAddress], MaxLen(256)] = Field(
         default_factory=list, description="Addresses, the most useful first."
     )
     guest: Guest | None = Field(default=None, description="What the guest agent tells.")
-    host: Line | None = Field(
-        default=None, description="Host the machine runs on, for people only."
-    )
+    host: Observed = Field(default=None, description="Host the machine runs on, for people only.")
     last_restart_time: Time | None = Field(
         default=None, description="The restartAt that was done last."
     )

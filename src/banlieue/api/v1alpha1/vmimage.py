@@ -16,12 +16,12 @@ from banlieue.api.types import (
     Checksum,
     Count,
     Firmware,
-    Line,
+    Message,
     NamespaceName,
     ObjectName,
+    Observed,
     ReasonWord,
     SizeGiB,
-    Text,
     Url,
     Word,
 )
@@ -146,8 +146,8 @@ class ProviderImageStatus(Model):
     provider_name: ObjectName = Field(description="Name of the Provider.")
     ready: bool = Field(description="Whether machines can be made from the image there.")
     reason: ReasonWord | None = Field(default=None, description="Why it is not ready.")
-    message: Text | None = Field(default=None, description="The same for people.")
-    resolved_ref: Line | None = Field(
+    message: Message | None = Field(default=None, description="The same for people.")
+    resolved_ref: Observed = Field(
         default=None, description="What the source was found to be on the backend."
     )
     progress_percent: int | None = Field(

@@ -10,7 +10,6 @@ from pydantic import Field, StringConstraints
 
 from banlieue.api.infrastructure.cluster import InfraCluster
 from banlieue.api.infrastructure.machine import (
-    MACHINE_RULES,
     Machine,
     MachineSpec,
     MachineTemplateSpec,
@@ -127,7 +126,6 @@ class VSphereMachine(Machine):
 
     resource: ClassVar[Resource] = VSPHERE_MACHINES
     definition: ClassVar[Definition] = machine_definition("vsm")
-    cel: ClassVar[tuple[Rule, ...]] = MACHINE_RULES
 
     spec: VSphereMachineSpec = Field(description="What the machine should be.")
 

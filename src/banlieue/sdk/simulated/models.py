@@ -8,7 +8,6 @@ from pydantic import Field
 
 from banlieue.api.infrastructure.cluster import InfraCluster
 from banlieue.api.infrastructure.machine import (
-    MACHINE_RULES,
     Machine,
     MachineSpec,
     MachineTemplateSpec,
@@ -48,7 +47,6 @@ class SimulatedMachine(Machine):
 
     resource: ClassVar[Resource] = SIMULATED_MACHINES
     definition: ClassVar[Definition] = machine_definition("simm")
-    cel: ClassVar[tuple[Rule, ...]] = MACHINE_RULES
 
     spec: SimulatedMachineSpec = Field(description="What the machine should be.")
 
