@@ -74,15 +74,12 @@ class Mark:
         """The mark in `text`, None when there is none or it is damaged."""
         try:
             body = json.loads(text or "")
-            owner = Owner.parse(body["owner"])
-            mark = (
-                cls(owner, body["uuid"], int(body["epoch"]), bool(body.get("incoming")))
-                if owner
-                else None
-            )
-        except (ValueError, KeyError, TypeError):
+            owner, uuid, epoch = Owner.parse(body["owner"]), body["uuid"], int(body["epoch"])
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None
-        return mark if mark and isinstance(mark.uuid, str) and mark.uuid else None
+        if owner is None or not isinstance(uuid, str) or not uuid:
+            return None
+        return cls(owner, uuid, epoch, bool(body.get("incoming")))
 
 
 def valid_mark(mark: Mark | None, uuid: str) -> bool:
