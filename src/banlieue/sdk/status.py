@@ -60,6 +60,38 @@ async def write_status(
     )
 
 
+async def replace_status(
+    api: ApiClient,
+    resource: Resource,
+    obj: Obj,
+    status: Mapping[str, Any],
+    *,
+    manager: str,
+) -> Obj | None:
+    """Make the object's status equal to `status`, only if nobody touched the object meanwhile.
+
+    For an object whose status carries decisions (where a machine was placed, which object makes
+    it): a pass over an old copy must not undo them. One write, whatever was there before.
+
+    Returns:
+        The object as it is now, None when nothing had to be written.
+
+    Raises:
+        Conflict: the object is not the version that was read.
+        ApiError: the object is gone.
+    """
+    differences = _differences(obj, status, ())
+    if not differences:
+        return None
+    version = obj["metadata"]["resourceVersion"]
+    ops = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
+    if not obj.get("status"):
+        ops.append({"op": "add", "path": "/status", "value": dict(status)})
+    else:
+        ops.extend(differences)
+    return await api.json_patch(resource, Key.of(obj), ops, manager=manager, subresource=STATUS)
+
+
 def _differences(obj: Obj, status: Mapping[str, Any], foreign: Collection[str]) -> Ops:
     """The patch that would make the object's status equal to `status`."""
     found = {key: value for key, value in (obj.get("status") or {}).items() if key not in foreign}

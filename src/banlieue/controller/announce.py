@@ -1,0 +1,78 @@
+"""Events about what a pass changed for the user: the difference of two statuses. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from banlieue.api.reasons import ConditionType, EventReason, Reason
+from banlieue.api.types import PowerState
+from banlieue.api.v1alpha1.virtualmachine_status import VirtualMachineStatus
+
+_POWER = {
+    PowerState.POWERED_ON: (EventReason.POWERED_ON, "The machine was started"),
+    PowerState.POWERED_OFF: (EventReason.POWERED_OFF, "The machine was stopped"),
+    PowerState.SUSPENDED: (EventReason.SUSPENDED, "The machine was suspended"),
+}
+_TROUBLE = {
+    Reason.OWNERSHIP_CONFLICT: EventReason.OWNERSHIP_CONFLICT,
+    Reason.VM_MISSING: EventReason.VM_MISSING,
+    Reason.PROVIDER_UNREACHABLE: EventReason.PROVIDER_UNREACHABLE,
+    Reason.PROVISIONING_FAILED: EventReason.PROVISIONING_FAILED,
+    Reason.SHUTDOWN_TIMED_OUT: EventReason.SHUTDOWN_TIMED_OUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One event to record."""
+
+    reason: EventReason
+    message: str
+    warning: bool = False
+
+
+def notes(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
+    """What happened between two statuses, in the past tense; at most one note of a kind."""
+    if _provisioned(after) and not _provisioned(before):
+        place = after.scheduled.provider_name if after.scheduled else "its Provider"
+        yield Note(EventReason.PROVISIONED, f"The machine was seen on Provider {place}")
+    yield from _power(before, after)
+    if after.addresses and not before.addresses:
+        found = after.addresses[0].address
+        yield Note(EventReason.ADDRESS_ASSIGNED, f"Address {found} became known")
+    if (
+        before.last_restart_time
+        and after.last_restart_time
+        and before.last_restart_time != after.last_restart_time
+    ):
+        yield Note(EventReason.RESTARTED, "The machine was restarted")
+    yield from _trouble(before, after)
+
+
+def _power(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
+    """A machine that appears running needs no second event beside Provisioned."""
+    old, new = before.observed_power_state, after.observed_power_state
+    if old is not None and new is not None and old is not new:
+        yield Note(*_POWER[new])
+
+
+def _trouble(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
+    old, _ = _infrastructure(before)
+    new, message = _infrastructure(after)
+    if old == new:
+        return
+    if old == Reason.PROVIDER_UNREACHABLE:
+        yield Note(EventReason.PROVIDER_RECOVERED, "The Provider answers again")
+    for reason, event in _TROUBLE.items():
+        if new == reason:
+            yield Note(event, message, warning=True)
+
+
+def _provisioned(status: VirtualMachineStatus) -> bool:
+    return bool(status.initialization and status.initialization.provisioned)
+
+
+def _infrastructure(status: VirtualMachineStatus) -> tuple[str, str]:
+    for condition in status.conditions:
+        if condition.type == ConditionType.INFRASTRUCTURE_READY:
+            return condition.reason, condition.message
+    return "", ""

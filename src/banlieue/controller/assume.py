@@ -1,0 +1,147 @@
+"""Who is where: every machine's place as observed, or as promised until its status shows it.
+
+Placements are decided one at a time under `Ledger.turn`, so each sees all promises before it. The
+ledger is filled from the cache once and kept by the passes, one of which follows every change.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from banlieue.controller.placement import Demand, Place, Resident
+from banlieue.sdk.kube import Key
+from banlieue.sdk.reconcile import Clock
+
+REFUSAL_SECONDS = 600.0
+"""How long a place counts as full after its backend refused a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The class and the image a machine waits for, or without whose change it has no place."""
+
+    class_name: str | None
+    image_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    key: Key
+    memory_mib: int
+    cpus: int
+    why: str
+    until: float
+
+
+class Ledger:
+    """Residents, promises, waiting machines and recent refusals."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.turn = asyncio.Lock()
+        self.seeded = False
+        self._clock = clock
+        self._observed: dict[Key, Resident] = {}
+        self._promised: dict[Key, Resident] = {}
+        self._waiting: dict[Key, Waiting] = {}
+        self._refusals: dict[Place, list[_Refusal]] = {}
+
+    def residents(self) -> list[Resident]:
+        """Everybody who is somewhere; a promise counts beside what is observed."""
+        merged = dict(self._observed)
+        for key, promise in self._promised.items():
+            seen = merged.get(key)
+            merged[key] = _both(seen, promise) if seen else promise
+        return [merged[key] for key in sorted(merged)]
+
+    def seed(self, residents: Iterable[Resident]) -> None:
+        """Take over what the cache knew when the process started; later knowledge wins."""
+        for resident in residents:
+            self._observed.setdefault(resident.key, resident)
+        self.seeded = True
+
+    def observe(self, resident: Resident) -> None:
+        """Record what a machine's status shows; a promise it confirms is kept no longer."""
+        self._observed[resident.key] = resident
+        promise = self._promised.get(resident.key)
+        if promise and set(promise.places) <= set(resident.places):
+            del self._promised[resident.key]
+
+    def promise(self, resident: Resident) -> None:
+        """Count a machine at its new place from now on, until `observe` confirms it."""
+        self._promised[resident.key] = resident
+
+    def withdraw(self, key: Key) -> None:
+        """Take a promise back: it was certainly never written down."""
+        self._promised.pop(key, None)
+
+    def wait(self, key: Key, on: Waiting) -> None:
+        """Remember what a machine waits for, so that changes elsewhere can wake it."""
+        self._waiting[key] = on
+
+    def resume(self, key: Key) -> None:
+        """A pass looks anew whether the machine has to wait."""
+        self._waiting.pop(key, None)
+
+    def forget(self, key: Key) -> bool:
+        """The machine is gone; tells whether it was anywhere."""
+        self._waiting.pop(key, None)
+        promised = self._promised.pop(key, None)
+        observed = self._observed.pop(key, None)
+        return any(known is not None and known.places for known in (promised, observed))
+
+    def refuse(self, demand: Demand, place: Place, why: str) -> None:
+        """Remember for a while that a backend refused this machine at that place."""
+        until = self._clock.monotonic() + REFUSAL_SECONDS
+        others = [old for old in self._refusals.get(place, []) if old.key != demand.key]
+        others.append(_Refusal(demand.key, demand.memory_mib, demand.cpus, why, until))
+        self._refusals[place] = others
+
+    def refusals(self, demand: Demand) -> Mapping[Place, str]:
+        """Places that refused this machine, or one that needs no more than it does."""
+        now = self._clock.monotonic()
+        found: dict[Place, str] = {}
+        for place, refusals in list(self._refusals.items()):
+            self._refusals[place] = [refusal for refusal in refusals if refusal.until > now]
+            for refusal in self._refusals[place]:
+                if refusal.key == demand.key or (
+                    refusal.memory_mib <= demand.memory_mib and refusal.cpus <= demand.cpus
+                ):
+                    found[place] = refusal.why
+        return found
+
+    def waiting(
+        self, *, namespace: str = "", class_name: str = "", image_name: str = ""
+    ) -> list[Key]:
+        """Machines without a place that wait on the given things, by key."""
+        return [
+            key
+            for key, on in sorted(self._waiting.items())
+            if namespace in {"", key.namespace}
+            and class_name in {"", on.class_name}
+            and image_name in {"", on.image_name}
+        ]
+
+    def known(self) -> list[Key]:
+        """Every machine that is somewhere or waits, by key."""
+        return sorted({*self._observed, *self._promised, *self._waiting})
+
+    def at(self, provider: Key) -> list[Key]:
+        """Machines that are, or are promised to be, on a Provider."""
+        return [
+            resident.key
+            for resident in self.residents()
+            if any(place.provider == provider for place in resident.places)
+        ]
+
+
+def _both(seen: Resident, promise: Resident) -> Resident:
+    places = tuple(dict.fromkeys((*seen.places, *promise.places)))
+    return Resident(
+        key=promise.key,
+        places=places,
+        labels=promise.labels,
+        digest=promise.digest,
+        cpus=promise.cpus,
+        memory_mib=promise.memory_mib,
+        apart=promise.apart,
+    )

@@ -1,0 +1,102 @@
+"""Machine objects made for VirtualMachines that are on their way out, or that nobody refers to.
+
+Cluster API's machines are left alone here: they carry no `virtualMachineRef`.
+"""
+
+from dataclasses import dataclass
+
+from banlieue.api.infrastructure.machine import Machine, TeardownMode
+from banlieue.api.meta import Resource
+from banlieue.api.resources import VIRTUAL_MACHINES
+from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
+from banlieue.controller import teardown
+from banlieue.controller.kinds import Found
+from banlieue.controller.scope import Services
+from banlieue.sdk.kube import Key, NotFound, Obj
+from banlieue.sdk.reconcile import Result
+
+CONTROLLER = "machine-teardown"
+"""Name of the controller in queues, logs and metrics."""
+
+_PROVIDER_SECONDS = 60.0
+
+
+def request_key(kind: Resource, key: Key) -> Key:
+    """A queue key that tells the kind too, as one controller serves those of all backends."""
+    return Key(key.namespace, f"{kind.plural}.{kind.group}/{key.name}")
+
+
+def is_suspicious(machine: Obj) -> bool:
+    """Whether a machine object could need a decision: deleted, or without anything made for it."""
+    spec = machine.get("spec") or {}
+    made_for_vm = bool(spec.get("virtualMachineRef"))
+    leaving = bool(machine["metadata"].get("deletionTimestamp"))
+    return made_for_vm and (leaving or not spec.get("instance"))
+
+
+@dataclass(slots=True)
+class MachineTeardownReconciler:
+    """Decides what becomes of machines whose VirtualMachine does not decide itself."""
+
+    services: Services
+
+    async def reconcile(self, key: Key) -> Result:
+        """Look at one machine once; `key` is one of `request_key`."""
+        crd, _, name = key.name.partition("/")
+        kind = next((it for it in self.services.kinds.named() if it.crd_name == crd), None)
+        if kind is None or not self._suspicious(kind, Key(key.namespace, name)):
+            return Result()
+        obj = await self._live(kind, Key(key.namespace, name))
+        if obj is None:
+            return Result()
+        found, machine = Found(kind, obj), Machine.from_api(obj)
+        if machine.spec.virtual_machine_ref is None or machine.spec.paused:
+            return Result()
+        if (await self.services.keeper.standing()).problem is not None:
+            return Result()
+        if machine.metadata.deletion_timestamp is not None:
+            return await self._let_go(found)
+        if machine.spec.instance is None:
+            await self._remove_unreferenced(found, machine)
+        return Result()
+
+    def _suspicious(self, kind: Resource, key: Key) -> bool:
+        """Whether the cache shows one that is on its way out, or that nothing was made for yet."""
+        known = self.services.ctx.cache.get(kind, key)
+        return known is not None and is_suspicious(known)
+
+    async def _live(self, kind: Resource, key: Key) -> Obj | None:
+        try:
+            return await self.services.ctx.api.get(kind, key)
+        except NotFound:
+            return None
+
+    async def _let_go(self, found: Found) -> Result:
+        """Release what is being deleted, unless its VirtualMachine goes and says otherwise."""
+        api = self.services.ctx.api
+        mode = await teardown.decide(api, found)
+        if mode is None:
+            return Result()
+        found = await teardown.write_intent(api, found, mode)
+        if mode is TeardownMode.RELEASE:
+            gone = await teardown.release_from_gone_provider(api, found)
+            return Result(None if gone else _PROVIDER_SECONDS)
+        return Result()
+
+    async def _remove_unreferenced(self, found: Found, machine: Machine) -> None:
+        """Delete an object without a machine that its living owner does not refer to."""
+        reference = machine.spec.virtual_machine_ref
+        if reference is None:
+            return
+        try:
+            owner = await self.services.ctx.api.get(
+                VIRTUAL_MACHINES, Key(found.key.namespace, reference.name)
+            )
+        except NotFound:
+            return  # the garbage collector's, or a restore whose VirtualMachine is still to come
+        vm = VirtualMachine.from_api(owner)
+        settled = vm.status.infrastructure_ref is not None
+        if not settled or vm.metadata.deletion_timestamp or teardown.refers_by_status(vm, found):
+            return
+        api = self.services.ctx.api
+        await teardown.delete(api, await teardown.write_intent(api, found, TeardownMode.RELEASE))

@@ -1,0 +1,306 @@
+"""Exactly one machine object per VirtualMachine: refer to it first, then POST exactly that one."""
+
+from banlieue.api import names
+from banlieue.api.infrastructure.machine import Machine, MoveRole, TeardownMode
+from banlieue.api.meta import KindRef
+from banlieue.api.reasons import ConditionType, EventReason, Reason, ReasonClass
+from banlieue.api.resources import VIRTUAL_MACHINES
+from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
+from banlieue.api.v1alpha1.vmclass import VMClass
+from banlieue.api.v1alpha1.vmimage import VMImage
+from banlieue.controller import blueprint, facts, shape, teardown
+from banlieue.controller.assume import REFUSAL_SECONDS
+from banlieue.controller.kinds import Found, reference_to
+from banlieue.controller.placement import Decision, Demand, Placed, Unplaced
+from banlieue.controller.placing import place
+from banlieue.controller.scope import Scope
+from banlieue.sdk.conditions import false
+from banlieue.sdk.kube import AlreadyExists, Conflict, Invalid, Key, NotFound
+from banlieue.sdk.outcome import CONTINUE, Outcome, Stop, Wait
+
+_SLOW = 300.0
+_KIND_MISSING = 30.0
+
+
+async def find_machine(scope: Scope) -> Outcome:
+    """Is there a machine object already, by the status or by what it says itself?"""
+    found = await _look_up(scope)
+    if found is not None and not _names(scope.vm, found):
+        return conflict(
+            scope,
+            f"{found.kind.kind} {found.key.name} exists and was not made for this object; "
+            "delete it, or delete this object and choose another name",
+        )
+    if found is None:
+        listed = await scope.services.kinds.machines_of(scope.key)
+        found = _the_one(listed)
+        if found is None and listed:
+            named = ", ".join(sorted(f"{it.kind.kind} {it.key.name}" for it in listed))
+            return conflict(
+                scope,
+                f"several machine objects were made for this object ({named}) and none of them "
+                "is the current one alone; delete all but one",
+            )
+    if found is None:
+        return CONTINUE
+    if _being_replaced(scope, found):
+        return await remove_refused(scope, found)
+    return await _take(scope, found)
+
+
+async def referenced(scope: Scope) -> None:
+    """Take the machine object the status names into the scope, if it is there and ours."""
+    found = await _look_up(scope)
+    if found is not None and _names(scope.vm, found):
+        scope.take_machine(found.kind, found.obj)
+
+
+async def _look_up(scope: Scope) -> Found | None:
+    reference = scope.reference
+    if reference is None:
+        return None
+    kind = scope.services.kinds.of_reference(reference)
+    key = Key(reference.namespace, reference.name)
+    obj = scope.ctx.cache.get(kind, key)
+    if obj is None:
+        try:
+            obj = await scope.ctx.api.get(kind, key)
+        except NotFound:
+            return None
+    return Found(kind, obj)
+
+
+def _names(vm: VirtualMachine, found: Found) -> bool:
+    """Whether the machine was made for a VirtualMachine of this name."""
+    reference = (found.obj.get("spec") or {}).get("virtualMachineRef") or {}
+    return bool(reference.get("name") == vm.metadata.name)
+
+
+def _the_one(listed: list[Found]) -> Found | None:
+    if len(listed) == 1:
+        return listed[0]
+    current = [it for it in listed if Machine.from_api(it.obj).spec.role is MoveRole.CURRENT]
+    return current[0] if len(current) == 1 else None
+
+
+def _being_replaced(scope: Scope, found: Found) -> bool:
+    """The status says another Provider already, and nothing was ever made at this one."""
+    machine, placed = Machine.from_api(found.obj), scope.vm.status.scheduled
+    reference = machine.spec.provider_ref
+    if placed is None or reference is None or machine.spec.provider_id is not None:
+        return False
+    elsewhere = (placed.provider_namespace, placed.provider_name) != (
+        reference.namespace,
+        reference.name,
+    )
+    leaving = machine.metadata.deletion_timestamp is not None
+    return elsewhere and (leaving or teardown.redoable(machine))
+
+
+async def remove_refused(scope: Scope, found: Found) -> Outcome:
+    """Let go of a machine that was refused and never made; the next one is POSTed when it is gone.
+
+    Raises:
+        Conflict: the object changed, perhaps because it was made after all.
+    """
+    if not found.obj["metadata"].get("deletionTimestamp"):
+        found = await teardown.write_intent(scope.ctx.api, found, TeardownMode.RELEASE, unhold=True)
+        await teardown.delete(scope.ctx.api, found)
+    return Wait(Reason.CREATING, "the backend refused it, it is being placed anew")
+
+
+async def _take(scope: Scope, found: Found) -> Outcome:
+    """Go on with this object; the status follows what the object says about its place."""
+    before = scope.reference
+    scope.refer_to(found)
+    if scope.reference != before:
+        await scope.write_status()
+    return CONTINUE
+
+
+async def make_machine(scope: Scope) -> Outcome:
+    """There is no machine object: choose a place, refer to the object, POST it."""
+    if scope.machine is not None:
+        return CONTINUE
+    problem = _unresolved(scope)
+    if problem is not None:
+        return problem
+    vm_class, image = scope.vm_class, scope.image
+    if vm_class is None or image is None:
+        return CONTINUE
+    unplaced = await _choose(scope, vm_class, image)
+    if unplaced is not None:
+        return unplaced
+    return await _refer_and_post(scope, vm_class)
+
+
+def _unresolved(scope: Scope) -> Outcome | None:
+    """What of the spec names nothing, or nothing that a machine can be made from."""
+    spec, vm_class = scope.vm.spec, scope.vm_class
+    if spec.adopt is not None:
+        return _unscheduled(
+            scope,
+            Reason.UNSUPPORTED_BY_PROVIDER,
+            "no Provider here can adopt machines; make this object without spec.adopt",
+        )
+    if vm_class is None:
+        name = spec.class_ref.name if spec.class_ref else ""
+        return _unscheduled(
+            scope,
+            Reason.CLASS_NOT_FOUND,
+            f"VMClass {name} does not exist; create it or correct spec.classRef",
+        )
+    if scope.image is None:
+        name = spec.image_ref.name if spec.image_ref else ""
+        message = f"VMImage {name} does not exist; create it or make this object from another"
+        scope.settle(false(ConditionType.IMAGE_READY, Reason.IMAGE_NOT_FOUND, message))
+        return _unscheduled(scope, Reason.IMAGE_NOT_FOUND, message)
+    own = shape.Own(spec.disks, spec.network_interfaces)
+    problem = shape.problem(vm_class.spec.hardware, vm_class.spec.network, own)
+    if problem:
+        return _unscheduled(scope, Reason.INVALID_CONFIGURATION, problem)
+    return None
+
+
+def _unscheduled(
+    scope: Scope, reason: Reason, message: str, *, lasting: bool = False, after: float | None = None
+) -> Outcome:
+    """Not placed: said on Scheduled, remembered so that the change it waits for wakes it."""
+    scope.wait_for_others()
+    scope.settle(false(ConditionType.SCHEDULED, reason, message))
+    if lasting or reason.kind is ReasonClass.SPEC:
+        return Stop(reason, message)
+    return Wait(reason, message, after)
+
+
+async def _choose(scope: Scope, vm_class: VMClass, image: VMImage) -> Outcome | None:
+    """Decide the place, one VirtualMachine at a time; None when it is decided."""
+    services, standing = scope.services, scope.standing
+    if standing is None:
+        raise LookupError("a place needs a known installation")
+    wanted = facts.demand(scope.vm, vm_class, image, installation_id=standing.id)
+    async with services.ledger.turn:
+        _seed(scope, standing.id)
+        decision = place(
+            wanted,
+            services.sites(image, scope.key.namespace),
+            services.ledger.residents(),
+            before=scope.place,
+            recovery=standing.recovery,
+            refused=services.ledger.refusals(wanted),
+        )
+        if isinstance(decision, Placed):
+            services.ledger.promise(facts.promised(wanted, decision.place))
+    return _decided(scope, decision, wanted, vm_class)
+
+
+def _decided(scope: Scope, decision: Decision, wanted: Demand, vm_class: VMClass) -> Outcome | None:
+    if isinstance(decision, Unplaced):
+        scope.ctx.recorder.event(
+            scope.raw, EventReason.SCHEDULING_FAILED, decision.message, warning=True
+        )
+        after = REFUSAL_SECONDS if scope.services.ledger.refusals(wanted) else None
+        return _unscheduled(
+            scope, decision.reason, decision.message, lasting=decision.lasting, after=after
+        )
+    kind = scope.services.kind_at(decision.place.provider)
+    if kind is None:
+        scope.services.ledger.withdraw(scope.key)
+        return _unscheduled(
+            scope,
+            Reason.PROVIDER_CLASS_NOT_FOUND,
+            "the class of the Provider it belongs to does not exist; create that ProviderClass",
+        )
+    scope.epoch = decision.epoch
+    if scope.reference is None:
+        name = blueprint.machine_name(scope.vm, decision.epoch)
+        scope.reference = reference_to(kind, Key(scope.key.namespace, name))
+    else:
+        scope.epoch = max(scope.epoch, _epoch_in(scope.vm, scope.reference))
+        kind = scope.services.kinds.of_reference(scope.reference)
+    scope.kind = kind
+    snapshot = blueprint.remembered_snapshot(scope.vm, vm_class)
+    if scope.place != decision.place or scope.scheduled is None:
+        scope.record(decision.place, snapshot)
+    return None
+
+
+def _epoch_in(vm: VirtualMachine, reference: KindRef) -> int:
+    """The epoch a machine's name tells, so that one made again keeps it."""
+    _, mark, number = reference.name.rpartition(f"{vm.metadata.name}-m")
+    return int(number) if mark and number.isdecimal() else 0
+
+
+async def _refer_and_post(scope: Scope, vm_class: VMClass) -> Outcome:
+    newly = scope.vm.status.infrastructure_ref is None
+    try:
+        await scope.write_status()
+    except Conflict:
+        scope.services.ledger.withdraw(scope.key)
+        raise
+    if newly and scope.scheduled is not None:
+        scope.ctx.recorder.event(
+            scope.raw,
+            EventReason.SCHEDULED,
+            f"Placed in failure domain {scope.scheduled.failure_domain} "
+            f"of Provider {scope.scheduled.provider_name}",
+        )
+    return await _post(scope, vm_class)
+
+
+async def _post(scope: Scope, vm_class: VMClass) -> Outcome:
+    """POST exactly the object the status names; one that is there already is looked at, not hit."""
+    where, kind, reference = scope.place, scope.kind, scope.reference
+    if where is None or kind is None or reference is None:
+        raise LookupError("a machine is POSTed only where the status refers to it")
+    plan = blueprint.Plan(
+        vm=scope.vm,
+        place=where,
+        snapshot=blueprint.remembered_snapshot(scope.vm, vm_class),
+        image=scope.image,
+        provider=scope.services.provider(where.provider),
+        epoch=scope.epoch,
+    )
+    body = blueprint.machine_object(plan, kind, name=reference.name)
+    try:
+        made = await scope.ctx.api.create(kind, body, manager=names.MANAGER_CONTROLLER)
+    except AlreadyExists:
+        return await find_machine(scope)
+    except NotFound:
+        return _infrastructure(
+            scope,
+            Wait(
+                Reason.KIND_NOT_INSTALLED,
+                f"kind {kind.kind} is not installed; apply the backend's CRDs",
+                _KIND_MISSING,
+            ),
+        )
+    except Invalid as refused:
+        return _infrastructure(scope, Stop(Reason.INVALID_CONFIGURATION, refused.message))
+    scope.take_machine(kind, made)
+    return CONTINUE
+
+
+def _infrastructure(scope: Scope, outcome: Wait | Stop) -> Outcome:
+    scope.settle(false(ConditionType.INFRASTRUCTURE_READY, outcome.reason, outcome.message))
+    return outcome
+
+
+def conflict(scope: Scope, message: str) -> Outcome:
+    """Two claim to be one, or one is somebody else's: touch nothing until a person decided."""
+    scope.settle(false(ConditionType.INFRASTRUCTURE_READY, Reason.OWNERSHIP_CONFLICT, message))
+    scope.ctx.recorder.event(scope.raw, EventReason.OWNERSHIP_CONFLICT, message, warning=True)
+    return Wait(Reason.OWNERSHIP_CONFLICT, message, _SLOW)
+
+
+def _seed(scope: Scope, installation_id: str) -> None:
+    """Fill the ledger from the cache before the first decision of this process."""
+    services = scope.services
+    if services.ledger.seeded:
+        return
+    residents = []
+    for obj in services.ctx.cache.list(VIRTUAL_MACHINES):
+        vm = VirtualMachine.from_api(obj)
+        vm_class = services.vm_class(vm.spec.class_ref.name) if vm.spec.class_ref else None
+        residents.append(facts.resident(vm, vm_class, installation_id=installation_id))
+    services.ledger.seed(residents)

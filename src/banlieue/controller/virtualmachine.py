@@ -1,0 +1,70 @@
+"""One pass over one VirtualMachine: gather, run phases, report."""
+
+from dataclasses import dataclass
+
+from banlieue.api.resources import VIRTUAL_MACHINES
+from banlieue.controller import announce, facts, mirror, writes
+from banlieue.controller.refer import referenced
+from banlieue.controller.scope import Scope, Services
+from banlieue.controller.vm_delete import DELETE_PHASES
+from banlieue.controller.vm_phases import PHASES
+from banlieue.sdk.kube import Key
+from banlieue.sdk.outcome import Wait
+from banlieue.sdk.phases import run_phases
+from banlieue.sdk.reconcile import Priority, Request, Result
+
+CONTROLLER = "virtualmachine"
+"""Name of the controller in queues, logs and metrics."""
+
+
+@dataclass(slots=True)
+class VirtualMachineReconciler:
+    """Keeps exactly one machine object per VirtualMachine and says how it is."""
+
+    services: Services
+
+    async def reconcile(self, key: Key) -> Result:
+        """Look at one VirtualMachine once; never waits for a machine."""
+        raw = self.services.ctx.cache.get(VIRTUAL_MACHINES, key)
+        self.services.ledger.resume(key)
+        if raw is None:
+            self._forget(key)
+            return Result()
+        scope = Scope.of(self.services, raw)
+        before = scope.vm.status
+        if scope.vm.spec.paused:
+            await self._pause(scope)
+            return Result()
+        outcome = await run_phases(DELETE_PHASES if scope.deleting else PHASES, scope)
+        if scope.gone:
+            return Result()
+        await scope.write_status(outcome)
+        self._account(scope)
+        for note in announce.notes(before, scope.vm.status):
+            self.services.ctx.recorder.event(
+                scope.raw, note.reason, note.message, warning=note.warning
+            )
+        return Result(outcome.after if isinstance(outcome, Wait) else None)
+
+    async def _pause(self, scope: Scope) -> None:
+        """Hands off: the pause reaches the machine's provider, and nothing else is done."""
+        await referenced(scope)
+        raw, kind, machine = scope.machine_raw, scope.kind, scope.machine
+        if raw is not None and kind is not None and machine is not None and not machine.spec.paused:
+            ops: writes.Ops = [{"op": "add", "path": "/spec/paused", "value": True}]
+            await writes.patch(self.services.ctx.api, kind, raw, ops)
+        await scope.replace_status(mirror.paused_status(scope.vm, self.services.ctx.clock.now()))
+
+    def _account(self, scope: Scope) -> None:
+        """Keep the ledger on what this pass knows."""
+        if scope.standing is None or not scope.standing.id:
+            return
+        resident = facts.resident(scope.vm, scope.vm_class, installation_id=scope.standing.id)
+        self.services.ledger.observe(resident)
+
+    def _forget(self, key: Key) -> None:
+        """The room it leaves may be what others of its namespace wait for."""
+        ledger, ctx = self.services.ledger, self.services.ctx
+        if ledger.forget(key):
+            for waiting in ledger.waiting(namespace=key.namespace):
+                ctx.enqueue(CONTROLLER, Request(waiting, priority=Priority.RESYNC))

@@ -1,0 +1,109 @@
+"""The phases of a VirtualMachine that is being deleted: intent, machines gone, then the object."""
+
+from banlieue.api import names
+from banlieue.api.infrastructure.machine import Machine, MoveRole, TeardownMode
+from banlieue.api.meta import ConditionStatus
+from banlieue.api.reasons import ConditionType, EventReason, Reason
+from banlieue.api.resources import VIRTUAL_MACHINES
+from banlieue.api.types import DeletionPolicy
+from banlieue.controller import mirror, teardown, writes
+from banlieue.controller.kinds import Found
+from banlieue.controller.scope import Scope
+from banlieue.controller.vm_phases import confirm_installation
+from banlieue.sdk.conditions import Finding
+from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
+
+
+async def check_held(scope: Scope) -> Outcome:
+    """Do we hold the object at all?"""
+    if scope.finalizer_held:
+        return CONTINUE
+    scope.gone = True
+    return Wait(Reason.DELETING, "not held by this controller")
+
+
+async def remove_machines(scope: Scope) -> Outcome:
+    """Are all machine objects of this VirtualMachine gone? Each goes with a decided intent."""
+    ours = await _ours(scope)
+    if not ours:
+        return CONTINUE
+    waits = [await _remove(scope, found) for found in ours]
+    open_ones = sorted({wait for wait in waits if wait is not None})
+    if not open_ones:
+        return CONTINUE
+    message = "; ".join(text for _, text in open_ones)
+    scope.settle(Finding(ConditionType.DELETING, ConditionStatus.TRUE, open_ones[0][0], message))
+    return Wait(Reason.DELETING, message)
+
+
+async def _ours(scope: Scope) -> list[Found]:
+    """The machines this VirtualMachine may take along, read live.
+
+    One that was made for an earlier object of this name is not: it is released by whoever deletes
+    it. Only where nothing else is known does a single one count, as it would be taken up again.
+    """
+    listed = await scope.services.kinds.machines_of(scope.key)
+    ours = [found for found in listed if teardown.refers(scope.vm, found)]
+    if ours or scope.vm.status.infrastructure_ref is not None:
+        return ours
+    current = [it for it in listed if Machine.from_api(it.obj).spec.role is MoveRole.CURRENT]
+    if len(current) != 1:
+        return []
+    scope.refer_to(current[0])
+    await scope.write_status()
+    return current
+
+
+async def _remove(scope: Scope, found: Found) -> tuple[str, str] | None:
+    """Take the machine one step towards its end.
+
+    Returns:
+        Reason and message of what it waits for, None when it is gone.
+    """
+    api = scope.ctx.api
+    mode = await teardown.decide(api, found)
+    if mode is None:
+        return Reason.PAUSED, "the VirtualMachine is paused"
+    deleted = bool(found.obj["metadata"].get("deletionTimestamp"))
+    if not deleted:
+        what = "destroy" if mode is TeardownMode.DESTROY else "release"
+        scope.ctx.recorder.event(
+            scope.raw, EventReason.DELETING, f"The provider was told to {what} the machine"
+        )
+    found = await teardown.write_intent(api, found, mode, unhold=True)
+    if not deleted:
+        await teardown.delete(api, found)
+        if not found.obj["metadata"].get("finalizers"):
+            return None  # no provider ever took it up, and this very version is deleted
+    elif await teardown.release_from_gone_provider(api, found):
+        return None
+    return _reported(found)
+
+
+def _reported(found: Found) -> tuple[str, str]:
+    """What the provider says it waits for, in its words."""
+    for condition in Machine.from_api(found.obj).status.conditions:
+        if condition.type == ConditionType.DELETING and condition.message:
+            return condition.reason, condition.message
+    return Reason.DELETING, "waiting for the machine to go"
+
+
+async def drop_finalizer(scope: Scope) -> Outcome:
+    """Nothing is left: let the object go."""
+    orphaned = mirror.deletion_policy(scope.vm) is DeletionPolicy.ORPHAN
+    if scope.vm.status.infrastructure_ref is not None:
+        scope.ctx.recorder.event(
+            scope.raw,
+            EventReason.ORPHANED if orphaned else EventReason.DELETED,
+            "The machine was left on its backend, as deletionPolicy Orphan asks"
+            if orphaned
+            else "The machine was destroyed",
+        )
+    await writes.drop_finalizer(
+        scope.ctx.api, VIRTUAL_MACHINES, scope.raw, names.FINALIZER_VIRTUAL_MACHINE
+    )
+    scope.gone = True
+    return CONTINUE
+
+
+DELETE_PHASES = (check_held, confirm_installation, remove_machines, drop_finalizer)
