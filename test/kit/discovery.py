@@ -2,15 +2,14 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from test.kit.kube_http import ApiConnection, KubeError
+from test.kit.kube_http import KubeError
 
-_AGGREGATED: Final = {
-    "Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-}
+# Media type of the answers that `Discovery` reads.
+AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,9 @@ class Resource:
 class Discovery:
     """Kinds by name; asked again when a name is not known, since kinds come and go."""
 
-    def __init__(self, connection: ApiConnection) -> None:
-        self._connection = connection
+    def __init__(self, fetch: Callable[[str], bytes]) -> None:
+        """Ask by `fetch`, which gets a path and answers with the document of type AGGREGATED."""
+        self._fetch = fetch
         self._resources: tuple[Resource, ...] = ()
         self._lock = threading.Lock()
 
@@ -101,8 +101,7 @@ class Discovery:
         """Ask the server for all kinds it serves now."""
         found: list[Resource] = []
         for path in ("/api", "/apis"):
-            data = self._connection.request("GET", path, headers=_AGGREGATED)
-            found += _resources_in(json.loads(data))
+            found += _resources_in(json.loads(self._fetch(path)))
         with self._lock:
             self._resources = tuple(found)
         return self._resources

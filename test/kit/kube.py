@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self
 
 import yaml
 
-from test.kit.discovery import Discovery, Resource
+from test.kit.discovery import AGGREGATED, Discovery, Resource
 from test.kit.kube_http import ApiConnection, KubeError, error_of
 from test.kit.kubeconfig import read_kubeconfig
 from test.kit.waiting import wait_until
@@ -61,7 +61,8 @@ class Kube:
             timeout: Seconds until an unanswered request is an error.
         """
         self._api = ApiConnection(read_kubeconfig(kubeconfig), user_agent, timeout)
-        self._discovery = Discovery(self._api)
+        accept = {"Accept": AGGREGATED}
+        self._discovery = Discovery(lambda path: self._api.request("GET", path, headers=accept))
         self._field_manager = field_manager
 
     def __enter__(self) -> Self:
