@@ -91,6 +91,8 @@ def build(tool: Tool, store: Store, report: Callable[[Progress], None]) -> Path:
             tool,
             lambda compiled, elapsed: report(Progress(compiled, stale, packages, elapsed)),
         )
+        if store.build_path(tool) != target:
+            raise ToolError(f"the sources of {tool.name} changed while it was built; run it again")
         unfinished.chmod(0o755)
         unfinished.replace(target)
     finally:

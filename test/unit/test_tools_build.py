@@ -245,6 +245,19 @@ def test_a_failed_build_leaves_nothing_and_shows_what_the_compiler_said(
     assert list(store.build_path(ETCD).parent.iterdir()) == []
 
 
+def test_sources_that_change_during_a_build_do_not_get_a_stale_binary(
+    store: Store, fake_go: FakeGo
+) -> None:
+    fake_go('echo old > "$output"; echo "// edited" >> go.mod')
+    before = store.build_path(ETCD)
+
+    with pytest.raises(ToolError, match="sources of etcd changed while it was built"):
+        gobuild.build(ETCD, store, _ignore)
+
+    assert not before.exists()
+    assert store.find(ETCD) is None
+
+
 def test_what_a_killed_build_left_is_cleared_away(store: Store, fake_go: FakeGo) -> None:
     fake_go()
     folder = store.build_path(ETCD).parent
