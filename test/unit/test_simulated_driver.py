@@ -504,6 +504,8 @@ def connection(**changes: Any) -> Connection:  # noqa: ANN401 - fields of a conn
         ({"credentials": {"username": SecretStr("u")}}, Reason.SECRET_INVALID),
         ({"endpoints": ()}, Reason.INVALID_CONFIGURATION),
         ({"endpoints": ("ftp://elsewhere",)}, Reason.INVALID_CONFIGURATION),
+        ({"endpoints": ("http://",)}, Reason.INVALID_CONFIGURATION),
+        ({"endpoints": ("http://elsewhere:port",)}, Reason.INVALID_CONFIGURATION),
     ],
 )
 def test_a_connection_that_cannot_be_is_explained(changes: dict[str, Any], reason: Reason) -> None:

@@ -106,7 +106,7 @@ class Connector:
     def _port(self, endpoint: str) -> Port:
         if endpoint.startswith(MEMORY):
             return self._worlds.get(endpoint.removeprefix(MEMORY))
-        if endpoint.startswith("http://"):
+        with contextlib.suppress(ValueError):
             return RemoteWorld(endpoint)
         raise NeedsOperator(
             Reason.INVALID_CONFIGURATION,

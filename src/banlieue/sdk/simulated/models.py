@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -14,14 +14,13 @@ from banlieue.api.infrastructure.machine import (
 )
 from banlieue.api.infrastructure.template import (
     InfraClusterTemplate,
-    MachineTemplateStatus,
-    TemplateMetadata,
+    MachineTemplate,
     cluster_definition,
     machine_definition,
     template_definition,
 )
-from banlieue.api.markers import TEMPLATE, Definition, Rule
-from banlieue.api.meta import Model, Resource, ResourceObject
+from banlieue.api.markers import Definition, Rule
+from banlieue.api.meta import Resource, ResourceObject
 from banlieue.api.resources import infrastructure
 
 SIMULATED_MACHINES = infrastructure("SimulatedMachine")
@@ -63,34 +62,11 @@ class SimulatedMachineTemplateSpec(MachineTemplateSpec):
     )
 
 
-class SimulatedMachineTemplateResource(Model):
-    """What is copied into a machine."""
-
-    metadata: TemplateMetadata = Field(
-        default_factory=TemplateMetadata, description="Labels and annotations of the machine."
-    )
-    spec: Annotated[SimulatedMachineTemplateSpec, TEMPLATE] = Field(
-        description="The fields of SimulatedMachine.spec that controllers do not write."
-    )
-
-
-class SimulatedMachineTemplateBody(Model):
-    """The template."""
-
-    template: SimulatedMachineTemplateResource = Field(description="What is copied into a machine.")
-
-
-class SimulatedMachineTemplate(ResourceObject):
+class SimulatedMachineTemplate(MachineTemplate[SimulatedMachineTemplateSpec]):
     """What Cluster API makes simulated machines from. Immutable: rollouts replace it."""
 
     resource: ClassVar[Resource] = SIMULATED_MACHINE_TEMPLATES
     definition: ClassVar[Definition] = template_definition("simmt")
-
-    spec: SimulatedMachineTemplateBody = Field(description="The template.")
-    status: MachineTemplateStatus = Field(
-        default_factory=MachineTemplateStatus,
-        description="What a machine made from it would offer, for scaling from zero.",
-    )
 
 
 class SimulatedCluster(InfraCluster):

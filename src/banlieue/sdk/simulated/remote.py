@@ -15,9 +15,12 @@ class RemoteWorld:
     """The `Port` to a world behind `http://host:port`; thread-safe, one connection per call."""
 
     def __init__(self, endpoint: str) -> None:
+        """Prepare for the endpoint; raises ValueError when it is not `http://host:port`."""
         parts = urlsplit(endpoint)
-        self._host = parts.hostname or ""
-        self._port = parts.port or 80
+        if parts.scheme != "http" or not parts.hostname:
+            raise ValueError(f"not an http:// address: {endpoint}")
+        self._host = parts.hostname
+        self._port = parts.port or http.client.HTTP_PORT
 
     def call(
         self, method: str, params: Mapping[str, Any], *, session: str = "", timeout: float = 60.0

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from banlieue.sdk.simulated.changes import ChangeLog
 from banlieue.sdk.simulated.control import Control
 from banlieue.sdk.simulated.faults import Code, ConnectionLost, Effect, Rule, Rules, WorldFault
-from banlieue.sdk.simulated.hypervisor import Fate, Hypervisor, WorldClock
+from banlieue.sdk.simulated.hypervisor import Fate, Hypervisor
+from banlieue.sdk.simulated.inventory import WorldClock
 from banlieue.sdk.simulated.records import (
     Account,
     Fault,

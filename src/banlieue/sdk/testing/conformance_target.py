@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from pydantic import SecretBytes
 
 from banlieue.api.infrastructure.machine import MachineSpec
@@ -218,6 +219,12 @@ class Bench:
         self.until("observe gives an answer", answered)
         return seen[-1]
 
+    def state(self, plan: AnyPlan) -> MachineState:
+        """The state of a VM that has to be there."""
+        state = self.look(plan.ref)
+        assert state is not None, f"{plan.ref.name} is not there any more"
+        return state
+
     def ensure(self, plan: AnyPlan, driver: AnyDriver | None = None) -> MachineState:
         """Do what a reconciler does until the plan's VM is there, and give its state."""
         driver = driver or self.driver
@@ -275,7 +282,11 @@ def unminted(plan: AnyPlan) -> MachineRef:
     return replace(plan.ref, uuid=None, failure_domain=None)
 
 
-def open_bench(target: ConformanceTarget) -> Iterator[Bench]:
-    """A bench over a fresh session, for a fixture to yield from."""
-    with target.backend.connect(target.connection()) as driver:
-        yield Bench(target, driver)
+class Benched:
+    """Tests that work at a bench over a fresh session."""
+
+    @pytest.fixture
+    def bench(self, target: ConformanceTarget) -> Iterator[Bench]:
+        """The bench; the target is a fixture of the subclass."""
+        with target.backend.connect(target.connection()) as driver:
+            yield Bench(target, driver)

@@ -1,0 +1,239 @@
+"""What a simulated hypervisor holds, and how it changes at once: VMs, disks, guests, hosts."""
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from random import Random
+from typing import Protocol
+from uuid import UUID
+
+from banlieue.sdk.simulated.changes import ChangeLog
+from banlieue.sdk.simulated.faults import Code, WorldFault
+from banlieue.sdk.simulated.records import (
+    OFF,
+    ON,
+    SUSPENDED,
+    Disk,
+    DiskSpec,
+    Domain,
+    Hardware,
+    Host,
+    Nic,
+    NicSpec,
+    State,
+    Vm,
+    VmSpec,
+)
+
+_FIRST_ADDRESS = ipaddress.IPv4Address("10.128.0.0")
+
+
+class WorldClock(Protocol):
+    """The time a world lives in."""
+
+    def now(self) -> datetime:
+        """Current time in UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+
+
+class Inventory:
+    """A state and the changes that take no time. Every change is told to the log."""
+
+    def __init__(self, state: State, *, clock: WorldClock, rng: Random, log: ChangeLog) -> None:
+        self.state = state
+        self.log = log
+        self._clock = clock
+        self._rng = rng
+        self._moment: float | None = None
+
+    # Looking
+
+    def visible(self) -> Iterable[Vm]:
+        """The VMs an account can see, in the order they were made."""
+        return (vm for vm in self.state.vms.values() if not vm.hidden)
+
+    def vm(self, vm_id: str) -> Vm:
+        """A VM an account can see; raises what a real one would for others."""
+        vm = self.state.vms.get(vm_id)
+        if vm is None:
+            raise WorldFault(Code.NOT_FOUND, f"there is no VM {vm_id}")
+        if vm.hidden:
+            raise WorldFault(Code.NO_PERMISSION, f"no right to read VM {vm_id}")
+        return vm
+
+    def domain(self, domain_id: str) -> Domain:
+        """A failure domain by its id."""
+        for domain in self.state.domains:
+            if domain.id == domain_id:
+                return domain
+        raise WorldFault(Code.INVALID_ARGUMENT, f"there is no failure domain {domain_id}")
+
+    def free_memory(self, domain: Domain) -> dict[str, int]:
+        """MiB left on each usable host of a failure domain."""
+        free = {host.name: host.memory_mib for host in domain.hosts if host.usable}
+        for vm in self.state.vms.values():
+            if vm.power == ON and vm.host in free:
+                free[vm.host] -= vm.memory_mib
+        return free
+
+    def host(self, name: str) -> Host:
+        """A host by its name."""
+        for domain in self.state.domains:
+            for host in domain.hosts:
+                if host.name == name:
+                    return host
+        raise WorldFault(Code.INVALID_ARGUMENT, f"there is no host {name}")
+
+    def pick_host(self, domain: Domain, memory_mib: int, coming: int = 0) -> str:
+        """The host with most memory left; `coming` MiB are promised to others already."""
+        free = self.free_memory(domain)
+        fitting = {name: left for name, left in free.items() if left >= memory_mib}
+        if not fitting or sum(free.values()) - coming < memory_mib:
+            raise WorldFault(Code.NO_MEMORY, f"no host of {domain.id} has {memory_mib} MiB left")
+        return min(fitting, key=lambda name: (-fitting[name], name))
+
+    def check_devices(
+        self, domain: Domain, disks: Iterable[DiskSpec], nics: Iterable[NicSpec]
+    ) -> None:
+        """Refuse devices that name a pool, a network or a detached disk that is not there."""
+        for disk in disks:
+            if disk.pool not in domain.pools:
+                raise WorldFault(Code.POOL_NOT_FOUND, f"no pool {disk.pool} in {domain.id}")
+            if disk.existing and disk.existing not in self.state.detached:
+                raise WorldFault(Code.DISK_NOT_FOUND, f"no detached disk {disk.existing}")
+        for nic in nics:
+            if nic.network not in domain.networks:
+                raise WorldFault(Code.NETWORK_NOT_FOUND, f"no network {nic.network} here")
+
+    # Time
+
+    def time(self) -> float:
+        """Seconds of the world's clock, or the moment that is being caught up on."""
+        return self._clock.monotonic() if self._moment is None else self._moment
+
+    @contextmanager
+    def at(self, moment: float) -> Iterator[None]:
+        """What is done meanwhile counts as done at that moment, which may be past."""
+        self._moment = moment
+        try:
+            yield
+        finally:
+            self._moment = None
+
+    # Changing
+
+    def make(self, spec: VmSpec, at: float) -> Vm:
+        """Put a VM into the inventory, whole, with name, UUID and mark."""
+        domain = self.domain(spec.domain)
+        self.check_devices(domain, spec.disks, spec.nics)
+        image = self.state.images.get(spec.image or "")
+        vm = Vm(
+            id=self.new_id("vm"),
+            name=spec.name,
+            uuid=spec.uuid,
+            domain=domain.id,
+            host=self.pick_host(domain, spec.memory_mib),
+            power=OFF,
+            cpus=spec.cpus,
+            memory_mib=spec.memory_mib,
+            mark=spec.mark,
+            firmware=spec.firmware,
+            hostname=spec.hostname,
+            os_name=image.os_name if image else "",
+            seed_digest=spec.seed_digest,
+            tags=spec.tags,
+        )
+        for number, disk in enumerate(spec.disks):
+            content = f"image:{spec.image}" if number == 0 and spec.image else None
+            default = image.disk_gib if image and number == 0 else 1
+            vm.disks.append(self._disk(disk, default, content))
+        vm.nics = [self._nic(nic) for nic in spec.nics]
+        self.state.vms[vm.id] = vm
+        self.set_power(vm, spec.power, at)
+        return vm
+
+    def _disk(self, spec: DiskSpec, default_gib: int, content: str | None) -> Disk:
+        if spec.existing:
+            kept = self.state.detached.pop(spec.existing, None)
+            if kept is None:
+                raise WorldFault(Code.DISK_NOT_FOUND, f"no detached disk {spec.existing}")
+            return kept.model_copy(update={"name": spec.name})
+        return self.new_disk(spec.pool, spec.size_gib or default_gib, content, spec.name)
+
+    def new_disk(self, pool: str, size_gib: int, content: str | None, name: str | None) -> Disk:
+        """A fresh disk; without given content it holds data found nowhere else."""
+        data = content or f"data:{self._rng.getrandbits(64):016x}"
+        return Disk(id=self.new_id("disk"), pool=pool, size_gib=size_gib, content=data, name=name)
+
+    def _nic(self, spec: NicSpec) -> Nic:
+        mac = spec.mac or "02:" + ":".join(f"{self._rng.getrandbits(8):02x}" for _ in range(5))
+        lease = (str(_FIRST_ADDRESS + self._next()),) if spec.dhcp else ()
+        return Nic(
+            name=spec.name,
+            network=spec.network,
+            mac=mac,
+            connected=spec.connected,
+            addresses=spec.static + lease,
+        )
+
+    def set_power(self, vm: Vm, power: str, at: float) -> None:
+        """Change a VM's power at once; a guest that starts will report after its boot time."""
+        woken = vm.power == SUSPENDED and power == ON
+        vm.power = power
+        if power == ON and not woken:
+            ago = timedelta(seconds=max(0.0, self._clock.monotonic() - at))
+            vm.last_boot = (self._clock.now() - ago).strftime("%Y-%m-%dT%H:%M:%SZ")
+        vm.guest_up = False
+        boot = 0.0 if woken else self.state.latencies.boot
+        vm.guest_due = at + boot if power == ON and not vm.guest_hung else None
+        self.note(vm)
+
+    def boot(self, vm: Vm) -> None:
+        """Let the guest of a VM report."""
+        vm.guest_due = None
+        vm.guest_up = True
+        self.note(vm)
+
+    def remove(self, vm: Vm) -> None:
+        """Take a VM out of the inventory, and with it the disks that are attached to it."""
+        del self.state.vms[vm.id]
+        self.note(vm)
+
+    def change(self, vm: Vm, hardware: Hardware) -> None:
+        """Give a VM other hardware; raises `WorldFault` and changes nothing when that cannot be."""
+        self.check_devices(self.domain(vm.domain), hardware.disks, ())
+        vm.cpus, vm.memory_mib = hardware.cpus, hardware.memory_mib
+        named = {disk.name: disk for disk in vm.disks if disk.name}
+        for spec in hardware.disks:
+            if disk := named.get(spec.name):
+                disk.size_gib = max(disk.size_gib, spec.size_gib or 0)
+            else:
+                vm.disks.append(self._disk(spec, 1, None))
+        for nic in vm.nics:
+            nic.connected = hardware.connected.get(nic.name, nic.connected)
+
+    def take_off(self, vm: Vm, disks: Iterable[str]) -> None:
+        """Detach disks, by their ids; their data stays."""
+        wanted = set(disks)
+        for disk in [disk for disk in vm.disks if disk.id in wanted]:
+            vm.disks.remove(disk)
+            self.state.detached[disk.id] = disk
+
+    def note(self, vm: Vm, *other_words: str) -> None:
+        """Tell listeners that a VM changed."""
+        self.log.vm(vm.uuid, vm.name, *other_words)
+
+    def new_id(self, kind: str) -> str:
+        """An id that was never used in this world."""
+        return f"{kind}-{self._next()}"
+
+    def new_uuid(self) -> str:
+        """A random UUID."""
+        return str(UUID(int=self._rng.getrandbits(128), version=4))
+
+    def _next(self) -> int:
+        self.state.serial += 1
+        return self.state.serial
