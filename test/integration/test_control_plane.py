@@ -207,7 +207,10 @@ def test_a_user_has_the_rights_of_its_groups(control_plane: ControlPlane, namesp
     rights = ["--clusterrole=view", "--group=readers", "-n", namespace]
     control_plane.kubectl("create", "rolebinding", "readers", *rights)
 
-    with Kube(control_plane.kubeconfig_for_user("ada", ["readers"])) as ada:
+    kubeconfig = control_plane.kubeconfig_for_user("ada", ["readers"])
+    with pytest.raises(KubectlError, match=r"User \"ada\" cannot list resource \"nodes\""):
+        control_plane.kubectl("get", "nodes", kubeconfig=kubeconfig)
+    with Kube(kubeconfig) as ada:
         assert ada.find("configmaps", "nothing", namespace) is None
         with pytest.raises(KubeError, match=r"403 Forbidden: .*User \"ada\" cannot create"):
             ada.create(_config_map("new"), namespace)

@@ -159,12 +159,18 @@ class ControlPlane:
         self.controller_manager.start(self._controllers_ready, _START_SECONDS)
         self._await_garbage_collector()
 
-    def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - as in subprocess
-        """Run kubectl as administrator.
+    def kubectl(
+        self,
+        *arguments: str,
+        input: str | None = None,  # noqa: A002 - as in subprocess
+        kubeconfig: Path | None = None,
+    ) -> str:
+        """Run kubectl.
 
         Args:
             arguments: As on its command line; secrets do not belong there.
             input: Its standard input, for `-f -`.
+            kubeconfig: As whom; None means the administrator.
 
         Returns:
             Its standard output.
@@ -172,7 +178,10 @@ class ControlPlane:
         Raises:
             KubectlError: It failed.
         """
-        flags = [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.directory / 'cache'}"]
+        flags = [
+            f"--kubeconfig={kubeconfig or self.kubeconfig}",
+            f"--cache-dir={self.directory / 'cache'}",
+        ]
         answer = subprocess.run(
             [str(tool("kubectl")), *flags, *arguments],
             input=input or "",

@@ -6,7 +6,7 @@ Objects are plain dictionaries.
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -266,8 +266,8 @@ class Kube:
         resource_version: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
-    ) -> Iterator[WatchEvent]:
-        """Yield changes until the server ends the watch.
+    ) -> Generator[WatchEvent, None, None]:
+        """Yield changes until the server ends the watch; it begins when the first is asked for.
 
         Args:
             kind: What to watch.
