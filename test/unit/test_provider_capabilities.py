@@ -1,9 +1,10 @@
+import dataclasses
 from typing import Any
 
 import pytest
 
 from banlieue.api.reasons import Reason
-from banlieue.api.v1alpha1.provider import Capabilities
+from banlieue.api.v1alpha1.provider import Capabilities, ProviderSpec
 from banlieue.sdk.driver import FailureDomain
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.provider import capabilities
@@ -44,6 +45,17 @@ def declare(
                     ],
                 }
             ],
+        }
+    )
+
+
+def spec(declared: Capabilities, **more: object) -> ProviderSpec:
+    return ProviderSpec.from_api(
+        {
+            "providerClassRef": {"name": "c"},
+            "connection": {"endpoint": "x://y"},
+            "capabilities": declared.to_api(),
+            **more,
         }
     )
 
@@ -90,13 +102,13 @@ def test_gateways_by_address() -> None:
 
 
 def test_a_right_declaration_has_no_flaws() -> None:
-    assert capabilities.flaws(declare(), BACKEND) == ()
+    assert capabilities.flaws(spec(declare()), BACKEND) == ()
     assert capabilities.without_flaws(declare(), BACKEND) == declare()
 
 
 def test_unknown_target_keys_are_named_and_kept_from_the_driver() -> None:
     wrong = declare(target={"datastroe": "x"})
-    [flaw] = capabilities.flaws(wrong, BACKEND)
+    [flaw] = capabilities.flaws(spec(wrong), BACKEND)
     assert "capabilities.storageClasses[gold].target" in flaw
     assert "datastroe" in flaw
     assert "datastore" in flaw
@@ -115,5 +127,13 @@ def test_unknown_target_keys_are_named_and_kept_from_the_driver() -> None:
 )
 def test_impossible_subnets_are_flaws(subnet: dict[str, Any]) -> None:
     wrong = declare(subnets=[subnet])
-    assert capabilities.flaws(wrong, BACKEND)
+    assert capabilities.flaws(spec(wrong), BACKEND)
     assert not capabilities.without_flaws(wrong, BACKEND).network_classes
+
+
+def test_unknown_settings_are_named_and_kept_from_the_driver() -> None:
+    backend = dataclasses.replace(BACKEND, settings_keys=frozenset({"folder"}))
+    given: dict[str, str | int] = {"folder": "vms", "foldre": "vms"}
+    [flaw] = capabilities.flaws(spec(declare(), settings=given), backend)
+    assert flaw.startswith("settings: key 'foldre'")
+    assert capabilities.known_settings(given, backend) == {"folder": "vms"}

@@ -705,6 +705,31 @@ async def test_before_the_mint_everything_is_held(bench: Bench) -> None:
     assert not bench.api.calls
 
 
+async def test_the_lease_goes_with_its_provider(bench: Bench) -> None:
+    uid = bench.provider.metadata.uid or ""
+    bench.api.put(LEASES, {"metadata": _meta(uid)})
+    await bench.run()
+    bench.api.drop(PROVIDERS, KEY)
+    bench.api.collect_garbage()
+    assert not bench.api.peek_all(LEASES)
+
+
+async def test_a_finalizer_somebody_took_off_comes_back(bench: Bench) -> None:
+    await _use(bench)
+    await bench.run()
+    bench.api.edit(SECRETS, CREDENTIALS, lambda obj: obj["metadata"].pop("finalizers"))
+    await bench.run_for(400)
+    assert _finalizers(bench) == [[FINALIZER]] * 3
+
+
+async def test_leftovers_of_a_restored_status_go(bench: Bench) -> None:
+    restored = {"failureDomains": [{"name": "old", "id": "d0"}], "workload": {"name": "w"}}
+    bench.api.edit(PROVIDERS, KEY, lambda obj: obj.update(status=restored))
+    await bench.run()
+    assert [d.name for d in bench.provider.status.failure_domains] == ["prod-dc1-c1"]
+    assert bench.raw["status"]["workload"] == {"name": "w"}
+
+
 async def test_a_deleted_provider_is_never_taken_into_use(bench: Bench) -> None:
     await _use(bench)
     bench.api.drop(PROVIDERS, KEY)

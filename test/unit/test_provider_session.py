@@ -2,7 +2,6 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
@@ -11,6 +10,7 @@ from pydantic import SecretStr
 
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities, Provider
+from banlieue.sdk.calls import CallPool
 from banlieue.sdk.driver import About, Changes, Connection, Driver
 from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachable
 from banlieue.sdk.kube import Key
@@ -90,7 +90,7 @@ class Bench:
 
 
 def _never(body: Callable[[], None], *, name: str) -> None:
-    assert body
+    del body
     assert name == "changes-p"
 
 
@@ -283,18 +283,6 @@ def test_a_session_is_what_machine_reconcilers_ask_for() -> None:
 # With real threads.
 
 
-class ThreadPool:
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(4)
-
-    async def __call__(self, call: Callable[[], object], *, timeout: float) -> object:
-        loop = asyncio.get_running_loop()
-        return await asyncio.wait_for(loop.run_in_executor(self._threads, call), timeout)
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False)
-
-
 async def _until(holds: Callable[[], bool]) -> None:
     await wait_until_async(holds, 10, "the other thread")
 
@@ -302,7 +290,7 @@ async def _until(holds: Callable[[], bool]) -> None:
 @pytest.fixture
 async def threaded() -> AsyncIterator[Bench]:
     made = Bench()
-    made.session._pool = ThreadPool()
+    made.session._pool = CallPool("test")
     made.session._start = _start
     yield made
     for held in made.endpoint.hold.values():
@@ -384,3 +372,19 @@ async def test_after_a_swap_only_the_new_feed_is_heard(threaded: Bench) -> None:
     for number in range(4):
         threaded.endpoint.announce(Changes(uuids=frozenset({f"u{number}"})))
     await _until(lambda: any("u3" in change.uuids for change in threaded.log.changes))
+
+
+async def test_a_call_that_takes_too_long_is_given_up(threaded: Bench) -> None:
+    await threaded.session.connect(connection())
+    threaded.endpoint.hold["about"] = threading.Event()
+    with pytest.raises(Unreachable):
+        await threaded.session.call(_about, timeout=0.05)
+    threaded.endpoint.hold.pop("about").set()
+    assert (await threaded.about()).identity == "backend-1"
+
+
+async def test_a_closed_session_says_so(threaded: Bench) -> None:
+    await threaded.session.connect(connection())
+    threaded.session.close()
+    with pytest.raises(Unreachable):
+        await threaded.about()

@@ -36,6 +36,7 @@ class Connection:
     endpoints: tuple[str, ...]
     credentials: Mapping[str, SecretStr] = field(repr=False)
     capabilities: Capabilities
+    settings: Target = field(default_factory=dict)
     ca_bundle: str | None = None
     thumbprints: tuple[str, ...] = ()
     insecure_skip_tls_verify: bool = False
@@ -360,8 +361,8 @@ class Connect(Protocol[S]):
 class Backend(Generic[S]):
     """What an entry point of the group `banlieue.backends` names: pure and cheap to import.
 
-    `target_keys` are the keys a storage or network class target may have; others are
-    `CapabilityInvalid`.
+    `storage_target_keys`, `network_target_keys` and `settings_keys` are the keys that a class's
+    target and the Provider's settings may have; others are `CapabilityInvalid`.
     """
 
     name: str
@@ -372,6 +373,7 @@ class Backend(Generic[S]):
     storage_target_keys: frozenset[str]
     network_target_keys: frozenset[str]
     provider_id_scheme: str
+    settings_keys: frozenset[str] = frozenset()
 
     def provider_id(self, uuid: str) -> str:
         """The provider ID a Node of this VM shows, as the backend's cloud provider writes it."""

@@ -13,6 +13,7 @@ from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import (
     Capabilities,
     NetworkClassCapability,
+    ProviderSpec,
     StorageClassCapability,
     Subnet,
 )
@@ -126,19 +127,20 @@ def gateway_of(net: Network, address: str) -> str | None:
     return None
 
 
-def flaws(capabilities: Capabilities, backend: Backend[Any]) -> tuple[str, ...]:
+def flaws(spec: ProviderSpec, backend: Backend[Any]) -> tuple[str, ...]:
     """Mistakes in the declaration, one sentence each with field and remedy; none is ignored.
 
-    They are what `CapabilityInvalid` reports: target keys the backend does not know, and subnets
-    whose ranges or gateway lie outside them.
+    They are what `CapabilityInvalid` reports: keys of settings and targets the backend does not
+    know, and subnets whose ranges or gateway lie outside them.
     """
-    found: list[str] = []
+    capabilities = spec.capabilities
+    found = _unknown_keys("settings", spec.settings, backend.settings_keys)
     for storage in capabilities.storage_classes:
         field_name = f"capabilities.storageClasses[{storage.name}]"
-        found += _unknown_keys(field_name, storage.target, backend.storage_target_keys)
+        found += _unknown_keys(f"{field_name}.target", storage.target, backend.storage_target_keys)
     for net in capabilities.network_classes:
         field_name = f"capabilities.networkClasses[{net.name}]"
-        found += _unknown_keys(field_name, net.target, backend.network_target_keys)
+        found += _unknown_keys(f"{field_name}.target", net.target, backend.network_target_keys)
         for subnet in net.subnets:
             found += _subnet_flaws(f"{field_name}.subnets[{subnet.cidr}]", subnet)
     return tuple(found)
@@ -162,10 +164,15 @@ def without_flaws(capabilities: Capabilities, backend: Backend[Any]) -> Capabili
     )
 
 
+def known_settings(settings: Target, backend: Backend[Any]) -> Target:
+    """The settings without the keys that `flaws` speaks of."""
+    return {key: value for key, value in settings.items() if key in backend.settings_keys}
+
+
 def _unknown_keys(field_name: str, target: Target, known: frozenset[str]) -> list[str]:
     offered = ", ".join(sorted(known)) or "none"
     return [
-        f"{field_name}.target: key {key!r} is not known; remove it or use one of: {offered}"
+        f"{field_name}: key {key!r} is not known; remove it or use one of: {offered}"
         for key in sorted(target)
         if key not in known
     ]

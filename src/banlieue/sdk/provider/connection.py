@@ -83,6 +83,7 @@ def make_connection(provider: Provider, objects: Mapping[Source, Obj | None]) ->
         endpoints=_endpoints(provider),
         credentials=_credentials(needed.credentials, objects),
         capabilities=provider.spec.capabilities,
+        settings=dict(provider.spec.settings),
         ca_bundle=_ca_bundle(to.ca_bundle, needed.ca, objects),
         thumbprints=tuple(map(_thumbprint, to.thumbprints)),
         insecure_skip_tls_verify=to.insecure_skip_tls_verify,
@@ -111,7 +112,9 @@ def login_digest(connection: Connection) -> str:
 def session_digest(connection: Connection) -> str:
     """A digest of all a session is opened with; another one asks for a new session."""
     declared = connection.capabilities.model_dump_json()
-    return hashlib.sha256(f"{login_digest(connection)}{declared}".encode()).hexdigest()
+    settings = sorted(connection.settings.items())
+    text = f"{login_digest(connection)}{declared}{settings}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _endpoints(provider: Provider) -> tuple[str, ...]:

@@ -131,6 +131,34 @@ def machine_selector(provider: Key | None) -> str:
     )
 
 
+async def own_lease(api: ApiClient, provider: Provider, *, manager: str) -> None:
+    """Give the Lease an owner reference to its Provider, so that it does not stay behind.
+
+    Raises:
+        ApiError: a read or write failed.
+    """
+    key, meta = lease_key(provider), provider.metadata
+    try:
+        lease = await api.get(LEASES, key)
+    except NotFound:
+        return
+    owners = list(lease["metadata"].get("ownerReferences") or ())
+    if any(owner.get("uid") == meta.uid for owner in owners):
+        return
+    owner = {
+        "apiVersion": PROVIDERS.api_version,
+        "kind": PROVIDERS.kind,
+        "name": meta.name,
+        "uid": meta.uid,
+    }
+    version = lease["metadata"]["resourceVersion"]
+    ops = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "add", "path": "/metadata/ownerReferences", "value": [*owners, owner]},
+    ]
+    await api.json_patch(LEASES, key, ops, manager=manager)
+
+
 async def _change(api: ApiClient, source: Source, *, manager: str, present: bool) -> None:
     resource, key = source
     for attempt in range(_ATTEMPTS):

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from banlieue.sdk.kube import Key
+
+log = logging.getLogger(__name__)
 
 OnChange = Callable[[], Awaitable[None]]
 
@@ -68,6 +71,7 @@ class ProviderLeases:
         candidate = self._make(lease, on_change)
         task = asyncio.get_running_loop().create_task(candidate.run(), name=f"lease {lease}")
         self._races[provider] = _Race(lease, candidate, task)
+        task.add_done_callback(lambda ended: self._ended(provider, ended))
 
     def held(self, provider: Key) -> bool:
         """Whether this process may serve the Provider at this moment."""
@@ -88,6 +92,14 @@ class ProviderLeases:
             task = asyncio.get_running_loop().create_task(_leave(race))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
+
+    def _ended(self, provider: Key, task: asyncio.Task[None]) -> None:
+        """A race ends by `leave` only; one that failed is begun anew by the next pass."""
+        race = self._races.get(provider)
+        if race is not None and race.task is task and not task.cancelled():
+            del self._races[provider]
+            log.error("competing for a lease failed", exc_info=task.exception())
+            self._changed(provider)
 
     async def close(self) -> None:
         """Leave all, and wait until they are handed over; after the last call to a backend."""

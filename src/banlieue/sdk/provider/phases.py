@@ -5,6 +5,7 @@ is known; everything published before stays as it was.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.sdk import installation
 from banlieue.sdk.driver import About, Driver, FailureDomain, Inventory, MachineState
-from banlieue.sdk.errors import Transient
+from banlieue.sdk.errors import NeedsOperator, Transient
 from banlieue.sdk.kube import Forbidden, Key, NotFound, Obj
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop
 from banlieue.sdk.provider import capabilities, domains, in_use, inventory
@@ -70,7 +71,8 @@ async def check_class(scope: ProviderScope) -> Outcome:
 async def read_connection(scope: ProviderScope) -> Outcome:
     """What do the Provider and its Secrets say about the connection?"""
     memory, generation = scope.memory, scope.provider.metadata.generation
-    scope.flaws = capabilities.flaws(scope.provider.spec.capabilities, scope.backend)
+    spec = scope.provider.spec
+    scope.flaws = capabilities.flaws(spec, scope.backend)
     settled = memory.connection is not None and scope.session.connected
     every = SECRET_CHECK if settled else SECRET_CHECK_FAILING
     unchanged = memory.connection is not None and memory.sources_of == generation
@@ -78,9 +80,12 @@ async def read_connection(scope: ProviderScope) -> Outcome:
         return CONTINUE
     memory.sources_of, memory.sources_read = generation, scope.ctx.clock.monotonic()
     objects = {source: await _read(scope, source) for source in sources(scope.provider).all()}
-    usable = capabilities.without_flaws(scope.provider.spec.capabilities, scope.backend)
     memory.connection = None
-    memory.connection = replace(make_connection(scope.provider, objects), capabilities=usable)
+    memory.connection = replace(
+        make_connection(scope.provider, objects),
+        capabilities=capabilities.without_flaws(spec.capabilities, scope.backend),
+        settings=capabilities.known_settings(spec.settings, scope.backend),
+    )
     return CONTINUE
 
 
@@ -251,6 +256,14 @@ def _marked(driver: Driver[Any]) -> tuple[MachineState, ...] | None:
     return tuple(driver.marked()) if isinstance(driver, Inventory) else None
 
 
+async def own_lease(scope: ProviderScope) -> Outcome:
+    """Does the Lease go when the Provider goes?"""
+    if not scope.memory.lease_owned and not scope.deleting:
+        await in_use.own_lease(scope.ctx.api, scope.provider, manager=scope.manager)
+        scope.memory.lease_owned = True
+    return CONTINUE
+
+
 async def protect(scope: ProviderScope) -> Outcome:
     """Does all that machines need carry the in-use finalizer, also after a change of Secrets?"""
     memory, needed = scope.memory, in_use.needed(scope.provider)
@@ -259,11 +272,12 @@ async def protect(scope: ProviderScope) -> Outcome:
     if not in_use.is_in_use(scope.provider):
         memory.protected, memory.idle_since = (), None
         return CONTINUE
-    if memory.protected != needed:
-        await in_use.hold(scope.ctx.api, needed, manager=scope.manager)
-        dropped = tuple(source for source in memory.protected if source not in needed)
-        await in_use.release(scope.ctx.api, dropped, manager=scope.manager)
-        memory.protected = needed
+    if memory.protected != needed or scope.due(memory.protected_at, REFRESH):
+        with suppress(NeedsOperator):  # what is missing is told by the phase that reads it
+            await in_use.hold(scope.ctx.api, needed, manager=scope.manager)
+            dropped = tuple(source for source in memory.protected if source not in needed)
+            await in_use.release(scope.ctx.api, dropped, manager=scope.manager)
+            memory.protected, memory.protected_at = needed, scope.ctx.clock.monotonic()
     await _let_go_when_idle(scope)
     return CONTINUE
 
@@ -284,6 +298,7 @@ async def _let_go_when_idle(scope: ProviderScope) -> None:
 
 PHASES = (
     check_class,
+    own_lease,
     read_connection,
     connect,
     identify,

@@ -25,6 +25,7 @@ from banlieue.sdk.provider.scope import KnownMachine, Memory, Problem, ProviderS
 from banlieue.sdk.provider.sessions import ProviderSessions
 from banlieue.sdk.provider.status import body, compose, problem_in, problem_of, reachable
 from banlieue.sdk.reconcile import Change, Context, Controller, Priority, Request, Result, Watch
+from banlieue.sdk.status import write_status
 
 CONTROLLER = "provider"
 
@@ -183,20 +184,16 @@ class ProviderReconciler:
 
     async def _write(self, scope: ProviderScope) -> None:
         before, after = scope.provider.status, compose(scope, self._ctx.clock.now())
-        if body(before) == body(after):
-            return
-        await self._ctx.api.apply(
+        written = await write_status(
+            self._ctx.api,
             PROVIDERS,
-            {
-                "apiVersion": PROVIDERS.api_version,
-                "kind": PROVIDERS.kind,
-                "metadata": {"namespace": scope.key.namespace, "name": scope.key.name},
-                STATUS: body(after),
-            },
+            scope.raw,
+            body(after),
             manager=scope.manager,
-            subresource=STATUS,
+            foreign=("workload",),
         )
-        self._tell(scope, before, after)
+        if written is not None:
+            self._tell(scope, before, after)
 
     def _tell(self, scope: ProviderScope, before: ProviderStatus, after: ProviderStatus) -> None:
         was, now = reachable(before), reachable(after)

@@ -24,6 +24,8 @@ class Memory:
     uid: str = ""
     connection: Connection | None = None
     protected: tuple[Source, ...] = ()
+    protected_at: float | None = None
+    lease_owned: bool = False
     sources_read: float | None = None
     sources_of: int | None = None
     about: About | None = None

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Provider, ProviderMode
+from banlieue.sdk.calls import PoolClosedError
 from banlieue.sdk.driver import (
     About,
     Backend,
@@ -38,6 +39,7 @@ CALL_TIMEOUT = 30.0
 """Seconds a call of the driver may take."""
 
 LOGIN_TIMEOUT = 60.0
+LOGOUT_TIMEOUT = 5.0
 
 _REFUSALS = {Reason.PROVIDER_AUTH_FAILED: LOCKOUT_PAUSE, Reason.PROVIDER_TLS_INVALID: 30.0}
 """Seconds without a login after a refusal: accounts get locked, certificates do not."""
@@ -275,6 +277,8 @@ class ProviderSession:
         """Run in a thread; learn from the answer, or its absence, what state the endpoint is in."""
         try:
             answer = await cast("Awaitable[T]", self._pool(blocking, timeout=timeout))
+        except PoolClosedError:
+            raise Unreachable("the Provider is no longer served by this process") from None
         except TimeoutError:
             self._silent()
             raise Unreachable(f"the endpoint gave no answer within {timeout:.0f} s") from None
@@ -352,8 +356,8 @@ class ProviderSession:
     def _retire(self, opened: Opened) -> None:
         async def logout() -> None:
             try:
-                await self._pool(opened.retire, timeout=CALL_TIMEOUT)
-            except (TimeoutError, DriverError, RuntimeError):
+                await self._pool(opened.retire, timeout=LOGOUT_TIMEOUT)
+            except (TimeoutError, DriverError, PoolClosedError):
                 return  # the backend ends an abandoned session by itself
 
         task = asyncio.ensure_future(logout())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from banlieue.api.reasons import EventReason
+from banlieue.sdk.calls import PoolClosedError
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Context, Request, Watch
 from banlieue.sdk.testing.memory_api import MemoryApi
@@ -99,7 +100,7 @@ class InlinePool:
         """Run the call, or give it up; the clock of the test does not move by that."""
         await asyncio.sleep(0)
         if self.closed:
-            raise RuntimeError("the pool is closed")
+            raise PoolClosedError("the pool is closed")
         if self.stuck:
             raise TimeoutError(f"no answer within {timeout} s")
         return call()
