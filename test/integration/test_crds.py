@@ -103,6 +103,44 @@ def test_the_server_fills_in_what_the_models_fill_in(
     assert stored["spec"] == kind.from_api(sent).to_api().get("spec", {})
 
 
+TARGETS: dict[str, tuple[object, str]] = {
+    "a switch": ({"thin": True}, "must be of type"),
+    "a fraction": ({"ratio": 1.5}, "must be of type"),
+    "a list": ({"hosts": ["a"]}, "must be of type"),
+    "too many entries": ({f"key-{number}": 1 for number in range(17)}, "must have at most 16"),
+    "too long a text": ({"path": "x" * 257}, "may not be more than 256"),
+    "too large a number": ({"vlan": 2**53 + 1}, "should be less than or equal to"),
+}
+
+
+@pytest.mark.parametrize(("target", "told"), TARGETS.values(), ids=TARGETS)
+def test_a_target_is_a_small_map_of_strings_and_integers(
+    target: object, told: str, place: Place
+) -> None:
+    kind = ALL_KINDS["Provider"]
+    classes = {"storageClasses": [{"name": "gold", "target": target}]}
+    with pytest.raises(KubeError, match=told) as refused:
+        place.create(kind, changed(minimal(kind, "prod"), {"spec.capabilities": classes}))
+    assert refused.value.status == INVALID
+    assert "spec.capabilities.storageClasses[0].target" in refused.value.message
+
+
+def test_the_server_keeps_no_null(place: Place) -> None:
+    kind = ALL_KINDS["Provider"]
+    obj = minimal(kind, "prod")
+    obj["spec"] |= {
+        "capabilities": {"storageClasses": [{"name": "gold", "target": {"vlan": None}}]},
+        "overcommit": {"cpu": None},
+        "policy": None,
+        "mode": None,
+    }
+    stored = place.create(kind, obj)["spec"]
+    assert stored["capabilities"] == {"storageClasses": [{"name": "gold", "target": {}}]}
+    assert stored["overcommit"] == {}
+    assert "policy" not in stored
+    assert stored["mode"] == "ReadWrite"
+
+
 def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 

@@ -13,7 +13,6 @@ from annotated_types import MaxLen
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -30,6 +29,7 @@ from banlieue.api.types import (
     NamespaceName,
     ObjectName,
     SecretKey,
+    shortened,
 )
 
 _INITIALISMS = {"id": "ID", "uid": "UID", "tls": "TLS", "mib": "MiB", "gib": "GiB"}
@@ -216,10 +216,6 @@ class ConditionStatus(StrEnum):
 _MESSAGE_LENGTH = 32768
 
 
-def _shorten(value: object) -> object:
-    return value[:_MESSAGE_LENGTH] if isinstance(value, str) else value
-
-
 class Condition(Model):
     """One aspect of the state of an object, as people and tools read it (metav1.Condition)."""
 
@@ -236,7 +232,7 @@ class Condition(Model):
         pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
         description="Why, as one CamelCase word for machines.",
     )
-    message: Annotated[str, BeforeValidator(_shorten)] = Field(
+    message: Annotated[str, shortened(_MESSAGE_LENGTH)] = Field(
         default="",
         max_length=_MESSAGE_LENGTH,
         description="Why, as a sentence for people, and what to do next.",

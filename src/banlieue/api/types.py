@@ -143,15 +143,15 @@ TargetValue = Annotated[int, Ge(-(2**53)), Le(2**53)] | Annotated[str, MaxLen(25
 
 Target = dict[str, TargetValue]
 
-Quantity = (
-    Annotated[int, Ge(0), Le(2**53)]
-    | Annotated[
-        str,
-        StringConstraints(
-            max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$"
-        ),
-    ]
-)
+QuantityText = Annotated[
+    str,
+    StringConstraints(
+        max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$"
+    ),
+]
+"""A Kubernetes resource quantity, always a string."""
+
+Quantity = Annotated[int, Ge(0), Le(2**53)] | QuantityText
 """A Kubernetes resource quantity, such as ``250m`` or ``256Mi``."""
 
 Factor = (
@@ -166,8 +166,13 @@ def _tidy(value: object) -> object:
     return (value[:_OBSERVED_LENGTH] or None) if isinstance(value, str) else value
 
 
-def _shorten(value: object) -> object:
-    return value[:_MESSAGE_LENGTH] if isinstance(value, str) else value
+def shortened(length: int) -> BeforeValidator:
+    """Cut a text that is longer, because a status that breaks its schema is refused as a whole."""
+
+    def cut(value: object) -> object:
+        return value[:length] if isinstance(value, str) else value
+
+    return BeforeValidator(cut)
 
 
 _OBSERVED_LENGTH = 256
@@ -179,7 +184,7 @@ Observed = Annotated[
 """A word that a backend or guest said. Too long a one is cut, because a status that breaks its
 schema would be refused as a whole."""
 
-Message = Annotated[str, StringConstraints(max_length=_MESSAGE_LENGTH), BeforeValidator(_shorten)]
+Message = Annotated[str, StringConstraints(max_length=_MESSAGE_LENGTH), shortened(_MESSAGE_LENGTH)]
 """A text for people; too long a one is cut."""
 
 Figure = Annotated[int, Ge(-(2**53)), Le(2**53)]

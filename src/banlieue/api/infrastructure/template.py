@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 from annotated_types import MaxLen
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from banlieue.api import names
 from banlieue.api.infrastructure.cluster import ClusterSpec
+from banlieue.api.infrastructure.machine import MachineTemplateSpec
 from banlieue.api.markers import AGE, TEMPLATE, Column, Definition
 from banlieue.api.meta import Model, ResourceObject
-from banlieue.api.types import Architecture, LabelMap, Word
+from banlieue.api.types import Architecture, LabelMap, QuantityText, Word
 
-CapacityQuantity = Annotated[
-    str,
-    StringConstraints(
-        max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$"
-    ),
-]
+SpecT = TypeVar("SpecT", bound=MachineTemplateSpec)
 
 
 class TemplateMetadata(Model):
@@ -44,10 +40,37 @@ class NodeInfo(Model):
 class MachineTemplateStatus(Model):
     """What a machine made from a template would offer, for scaling from zero."""
 
-    capacity: Annotated[dict[str, CapacityQuantity], MaxLen(16)] = Field(
+    capacity: Annotated[dict[str, QuantityText], MaxLen(16)] = Field(
         default_factory=dict, description='Resources of the node, such as `cpu: "4"`.'
     )
     node_info: NodeInfo | None = Field(default=None, description="What the node would be.")
+
+
+class MachineTemplateResource(Model, Generic[SpecT]):
+    """What is copied into a machine."""
+
+    metadata: TemplateMetadata = Field(
+        default_factory=TemplateMetadata, description="Labels and annotations of the machine."
+    )
+    spec: Annotated[SpecT, TEMPLATE] = Field(
+        description="The fields of the machine's spec that controllers do not write."
+    )
+
+
+class MachineTemplateBody(Model, Generic[SpecT]):
+    """The template."""
+
+    template: MachineTemplateResource[SpecT] = Field(description="What is copied into a machine.")
+
+
+class MachineTemplate(ResourceObject, Generic[SpecT]):
+    """The machine template kind of any backend; its own template spec is the parameter."""
+
+    spec: MachineTemplateBody[SpecT] = Field(description="The template.")
+    status: MachineTemplateStatus = Field(
+        default_factory=MachineTemplateStatus,
+        description="What a machine made from it would offer, for scaling from zero.",
+    )
 
 
 class ClusterTemplateResource(Model):

@@ -190,10 +190,12 @@ class VirtualMachineSpec(Model):
     )
     hostname: Hostname | None = Field(
         default=None,
-        description="Host name in the guest, set at first boot. Default: the object's name.",
+        description="Host name in the guest. Used at the first boot; a later change has no effect. "
+        "Default: the object's name.",
     )
     desired_power_state: PowerState = Field(
-        default=PowerState.POWERED_ON, description="`PoweredOn`, `PoweredOff` or `Suspended`."
+        default=PowerState.POWERED_ON,
+        description="`PoweredOn`, `PoweredOff` or `Suspended`; may change at any time.",
     )
     power_off_mode: PowerOffMode = Field(
         default=PowerOffMode.TRY_SOFT,
@@ -219,16 +221,18 @@ class VirtualMachineSpec(Model):
         description="Network interfaces beside or instead of the class's, by name.",
     )
     user_data: UserData | None = Field(
-        default=None, description="Cloud-init or ignition data for the first boot."
+        default=None,
+        description="Cloud-init or ignition data for the first boot; a later change has no effect.",
     )
     network_data: NetworkData | None = Field(
         default=None,
-        description="Network configuration for the first boot. Default: made from "
-        "networkInterfaces.",
+        description="Network configuration for the first boot; a later change has no effect. "
+        "Default: made from networkInterfaces.",
     )
     ssh_authorized_keys: Annotated[list[SshKey], MaxLen(32)] = Field(
         default_factory=list,
-        description="Public keys that may log in; used when there is no userData.",
+        description="Public keys that may log in. Used at the first boot when there is no "
+        "userData; a later change has no effect.",
     )
     readiness_gates: Annotated[list[ReadinessGate], MaxLen(4), LIST_SET] | None = Field(
         default=None,
@@ -261,7 +265,8 @@ class VirtualMachineSpec(Model):
     deletion_policy: DeletionPolicy | None = Field(
         default=None,
         description="What becomes of the machine when this object is deleted: `Delete` destroys "
-        "it, `Orphan` leaves it. Default: `Delete`, and `Orphan` for an adopted machine.",
+        "it, `Orphan` leaves it. May change until then. Default: `Delete`, and `Orphan` for an "
+        "adopted machine.",
     )
     deletion_protection: bool = Field(
         default=False, description="Refuse to delete this object until set to false."

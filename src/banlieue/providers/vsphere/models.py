@@ -16,13 +16,12 @@ from banlieue.api.infrastructure.machine import (
 )
 from banlieue.api.infrastructure.template import (
     InfraClusterTemplate,
-    MachineTemplateStatus,
-    TemplateMetadata,
+    MachineTemplate,
     cluster_definition,
     machine_definition,
     template_definition,
 )
-from banlieue.api.markers import TEMPLATE, Definition, Rule
+from banlieue.api.markers import Definition, Rule
 from banlieue.api.meta import Model, Resource, ResourceObject
 from banlieue.api.resources import infrastructure
 from banlieue.api.types import Line
@@ -97,7 +96,7 @@ class VSphereFields(Model):
         dict[str, Annotated[str, MaxLen(1024)]],
         MaxLen(32),
         Rule(
-            "self.all(key, !['guestinfo.', 'banlieue.', 'disk.enableuuid']"
+            f"self.all(key, !{list(RESERVED_EXTRA_CONFIG)}"
             ".exists(start, key.lowerAscii().startsWith(start)))",
             "extraConfig must not have keys that begin with guestinfo., banlieue. or "
             "disk.enableUUID: use userData, or leave them to us",
@@ -142,34 +141,11 @@ class VSphereMachineTemplateSpec(VSphereFields, MachineTemplateSpec):
     )
 
 
-class VSphereMachineTemplateResource(Model):
-    """What is copied into a machine."""
-
-    metadata: TemplateMetadata = Field(
-        default_factory=TemplateMetadata, description="Labels and annotations of the machine."
-    )
-    spec: Annotated[VSphereMachineTemplateSpec, TEMPLATE] = Field(
-        description="The fields of VSphereMachine.spec that controllers do not write."
-    )
-
-
-class VSphereMachineTemplateBody(Model):
-    """The template."""
-
-    template: VSphereMachineTemplateResource = Field(description="What is copied into a machine.")
-
-
-class VSphereMachineTemplate(ResourceObject):
+class VSphereMachineTemplate(MachineTemplate[VSphereMachineTemplateSpec]):
     """What Cluster API makes vSphere machines from. Immutable: rollouts replace it."""
 
     resource: ClassVar[Resource] = VSPHERE_MACHINE_TEMPLATES
     definition: ClassVar[Definition] = template_definition("vsmt")
-
-    spec: VSphereMachineTemplateBody = Field(description="The template.")
-    status: MachineTemplateStatus = Field(
-        default_factory=MachineTemplateStatus,
-        description="What a machine made from it would offer, for scaling from zero.",
-    )
 
 
 class VSphereCluster(InfraCluster):
