@@ -1,5 +1,6 @@
 """The controller role: which controllers there are, what they watch, and what wakes whom."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -26,11 +27,18 @@ from banlieue.controller.scope import Services
 from banlieue.controller.virtualmachine import VirtualMachineReconciler
 from banlieue.controller.wakes import Wakes
 from banlieue.sdk.kube import Key, NotFound
-from banlieue.sdk.reconcile import Change, Context, Controller, Request, Result, Watch
+from banlieue.sdk.reconcile import Change, Context, Controller, Mapper, Request, Result, Watch
 from banlieue.sdk.runtime.process import Process
+
+INSTALLATION_CONTROLLER = "installation"
+"""Name of the controller that makes the ConfigMap every owner's identity begins with."""
 
 KINDS_CONTROLLER = "machine-kinds"
 """Name of the controller that adds watches for the kinds ProviderClasses name."""
+
+_UNCONFIRMED_SECONDS = 300.0
+
+log = logging.getLogger(__name__)
 
 
 def build(
@@ -79,6 +87,12 @@ class ControllerRole:
     def controllers(self) -> tuple[Controller, ...]:
         """Everything the role runs."""
         return (
+            Controller(
+                INSTALLATION_CONTROLLER,
+                InstallationReconciler(self),
+                (self._config_map_watch(self._installation), self._system_namespace_watch()),
+                workers=1,
+            ),
             Controller(
                 virtualmachine.CONTROLLER,
                 VirtualMachineReconciler(self.services),
@@ -142,13 +156,41 @@ class ControllerRole:
             Watch(PROVIDERS, self.wakes.provider),
             Watch(PROVIDER_CLASSES, self.wakes.provider_class),
             Watch(NAMESPACES, self.wakes.namespace),
-            Watch(
-                CONFIG_MAPS,
-                self.wakes.installation,
-                field_selector=f"metadata.name={names.INSTALLATION_CONFIG_MAP}",
-                namespace=self.system_namespace,
-            ),
+            self._config_map_watch(self.wakes.installation),
         )
+
+    def _config_map_watch(self, mapper: Mapper) -> Watch:
+        return Watch(
+            CONFIG_MAPS,
+            mapper,
+            field_selector=f"metadata.name={names.INSTALLATION_CONFIG_MAP}",
+            namespace=self.system_namespace,
+        )
+
+    def _system_namespace_watch(self) -> Watch:
+        """A namespace that is always there, so that the ConfigMap is made when the role starts."""
+        return Watch(NAMESPACES, self._installation, field_selector="metadata.name=kube-system")
+
+    def _installation(self, change: Change) -> Iterable[Request]:
+        if change.resource == NAMESPACES and change.key.name != "kube-system":
+            return ()
+        return (Request(self.services.keeper.key),)
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationReconciler:
+    """Has ConfigMap `banlieue-installation` made when the role starts or it is gone."""
+
+    role: ControllerRole
+
+    async def reconcile(self, key: Key) -> Result:
+        """Look who we are; `key` is that of the ConfigMap, the only one there is."""
+        del key
+        standing = await self.role.services.keeper.standing()
+        if standing.problem is None:
+            return Result()
+        log.warning("nothing is changed until this is settled", extra={"why": standing.problem})
+        return Result(_UNCONFIRMED_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,283 @@
+"""Whatever was lost or brought back, the same one VM is found again and none is made beside it."""
+
+import copy
+
+import pytest
+
+from banlieue.api import names
+from banlieue.api.resources import CONFIG_MAPS, NAMESPACES, PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.kube import Key, Obj
+from test.kit.controllerworld import (
+    NAMESPACE,
+    SYSTEM,
+    THAT,
+    THIS,
+    ControllerWorld,
+    restored,
+)
+
+VM = Key(NAMESPACE, "db-1")
+CONFIG = Key(SYSTEM, names.INSTALLATION_CONFIG_MAP)
+
+
+async def _running() -> ControllerWorld:
+    world = ControllerWorld.ready(one={}, two={"backend": "that"})
+    world.add_vm(placement={"providerSelector": {}})
+    await world.settle()
+    assert len(world.vms()) == 1
+    return world
+
+
+def _backup(world: ControllerWorld) -> tuple[Obj, Obj, str]:
+    vm, machine = world.vm(), world.machines()[0]
+    assert vm is not None
+    return vm, machine, world.vms()[0].uuid
+
+
+def _lose_everything(world: ControllerWorld) -> None:
+    for obj in world.machines():
+        kind = THIS if obj["kind"] == THIS.kind else THAT
+        world.api.drop(kind, VM, force=True)
+    world.api.drop(VIRTUAL_MACHINES, VM, force=True)
+
+
+def _assert_same_vm(world: ControllerWorld, uuid: str) -> None:
+    assert [vm.uuid for vm in world.vms()] == [uuid]
+    assert len(world.machines()) == 1
+    assert world.condition("Ready")["status"] == "True"
+    assert world.status()["providerID"] == f"fake://{uuid}"
+
+
+async def test_status_wiped() -> None:
+    world = await _running()
+    _, _, uuid = _backup(world)
+    world.api.edit(VIRTUAL_MACHINES, VM, lambda obj: obj.pop("status"))
+    await world.settle()
+    _assert_same_vm(world, uuid)
+
+
+async def test_status_wiped_while_the_controller_was_down_and_another_place_is_better() -> None:
+    world = await _running()
+    _, _, uuid = _backup(world)
+    world.api.edit(VIRTUAL_MACHINES, VM, lambda obj: obj.pop("status"))
+    world.api.edit(PROVIDERS, Key(SYSTEM, "one"), lambda obj: obj["spec"].update(cordoned=True))
+    world.restart()
+    await world.settle()
+    _assert_same_vm(world, uuid)
+    assert world.status()["scheduled"]["providerName"] == "one"
+
+
+async def test_infra_object_deleted_by_hand() -> None:
+    world = await _running()
+    _, machine, uuid = _backup(world)
+    world.api.drop(THIS, VM)
+    await world.settle()
+    _assert_same_vm(world, uuid)
+    assert world.machines()[0]["metadata"]["uid"] != machine["metadata"]["uid"]
+
+
+async def test_infra_object_torn_out_past_its_finalizer() -> None:
+    world = await _running()
+    _, _, uuid = _backup(world)
+    world.api.drop(THIS, VM, force=True)
+    await world.settle()
+    _assert_same_vm(world, uuid)
+
+
+@pytest.mark.parametrize("collected", [True, False])
+async def test_infra_object_restored_with_a_stale_owner(*, collected: bool) -> None:
+    world = await _running()
+    vm, machine, uuid = _backup(world)
+    _lose_everything(world)
+    world.api.put(VIRTUAL_MACHINES, restored(vm, uid="new-vm-uid"))
+    world.api.put(THIS, restored(machine))
+    if collected:
+        assert world.api.collect_garbage() == 1
+    await world.settle()
+    _assert_same_vm(world, uuid)
+    owner = world.machines()[0]["metadata"]["ownerReferences"]
+    assert [it["uid"] for it in owner] == ["new-vm-uid"]
+    assert world.machines()[0]["spec"]["virtualMachineRef"]["uid"] == "new-vm-uid"
+    assert world.api.collect_garbage() == 0
+
+
+@pytest.mark.parametrize("status", [True, False], ids=["with status", "without status"])
+async def test_virtual_machines_restored_before_infra_objects(*, status: bool) -> None:
+    world = await _running()
+    vm, machine, uuid = _backup(world)
+    _lose_everything(world)
+    world.api.put(VIRTUAL_MACHINES, restored(vm, uid="new-vm-uid", status=status))
+    await world.settle()
+    if world.machine() is None:
+        world.api.put(THIS, restored(machine))
+    await world.settle()
+    _assert_same_vm(world, uuid)
+
+
+async def test_infra_objects_restored_before_virtual_machines() -> None:
+    world = await _running()
+    vm, machine, uuid = _backup(world)
+    _lose_everything(world)
+    world.api.put(THIS, restored(machine))
+    world.api.collect_garbage()
+    await world.settle()
+    world.api.put(VIRTUAL_MACHINES, restored(vm, uid="new-vm-uid", status=False))
+    await world.settle()
+    _assert_same_vm(world, uuid)
+
+
+async def test_only_manifests_reapplied_to_an_empty_cluster() -> None:
+    world = await _running()
+    vm, _, uuid = _backup(world)
+    config = world.installation
+    assert config is not None
+    fresh = ControllerWorld.ready(zero={"backend": "that"}, one={})
+    fresh.api.put(
+        CONFIG_MAPS,
+        {"metadata": config["metadata"], "data": {"id": config["data"]["id"], "recovery": "true"}},
+    )
+    for provider in fresh.providers:
+        fresh.api.edit(PROVIDERS, provider.key, lambda obj: obj["status"].pop("unclaimed"))
+        provider.reports = False
+    fresh.providers[1].vms = world.vms()
+    fresh.add_vm(**vm["spec"])
+    await fresh.settle()
+    assert fresh.condition("Scheduled")["reason"] == "RecoveryPending"
+    assert "zero" in fresh.condition("Scheduled")["message"]
+    assert not fresh.machines()
+    fresh.providers[1].reports = True
+    fresh.providers[1].publish()
+    await fresh.settle()
+    _assert_same_vm(fresh, uuid)
+    assert fresh.status()["scheduled"]["providerName"] == "one"
+
+
+async def test_a_new_owner_in_recovery_waits_for_every_provider() -> None:
+    world = ControllerWorld.ready(one={}, two={})
+    await world.settle()
+    world.api.edit(CONFIG_MAPS, CONFIG, lambda obj: obj["data"].update(recovery="true"))
+    world.providers[1].reports = False
+    world.api.edit(PROVIDERS, Key(SYSTEM, "two"), lambda obj: obj["status"].pop("unclaimed"))
+    world.add_vm()
+    await world.settle()
+    assert world.condition("Scheduled")["reason"] == "RecoveryPending"
+    world.api.edit(CONFIG_MAPS, CONFIG, lambda obj: obj["data"].pop("recovery"))
+    await world.settle()
+    assert world.condition("Ready")["status"] == "True"
+
+
+async def test_two_providers_with_a_machine_of_the_owner_are_a_conflict() -> None:
+    world = await _running()
+    vm, _, uuid = _backup(world)
+    twin = copy.copy(world.vms()[0])
+    world.providers[1].vms.append(twin)
+    _lose_everything(world)
+    world.providers[0].publish()
+    world.providers[1].publish()
+    world.api.put(VIRTUAL_MACHINES, restored(vm, status=False))
+    await world.settle()
+    assert world.condition("Scheduled")["reason"] == "OwnershipConflict"
+    assert not world.machines()
+    world.providers[1].vms.clear()
+    await world.settle()
+    _assert_same_vm(world, uuid)
+
+
+async def test_several_machine_objects_without_a_single_current_are_a_conflict() -> None:
+    world = await _running()
+    _, machine, uuid = _backup(world)
+    second = restored(machine)
+    second["metadata"]["name"] = "db-1-m1"
+    world.api.put(THIS, second)
+    world.api.edit(VIRTUAL_MACHINES, VM, lambda obj: obj.pop("status"))
+    await world.settle()
+    assert world.condition("InfrastructureReady")["reason"] == "OwnershipConflict"
+    assert world.condition("Ready")["status"] != "True"
+    assert [vm.uuid for vm in world.vms()] == [uuid]
+
+
+async def test_a_backup_of_everything_in_another_cluster_changes_nothing() -> None:
+    world = await _running()
+    vm, machine, uuid = _backup(world)
+    other = ControllerWorld.ready(one={})
+    other.api.edit(
+        NAMESPACES, Key("", "kube-system"), lambda obj: obj["metadata"].update(uid="cluster-2")
+    )
+    other.providers[0].vms = world.vms()
+    other.api.put(CONFIG_MAPS, restored(world.installation or {}))
+    other.api.put(VIRTUAL_MACHINES, restored(vm, uid=vm["metadata"]["uid"]))
+    other.api.put(THIS, restored(machine))
+    other.add_vm("fresh")
+    other.restart()
+    before = copy.deepcopy(other.machines())
+    await other.settle()
+    other.delete_vm()
+    await other.settle()
+    assert other.condition("Scheduled", "fresh")["reason"] == "InstallationUnconfirmed"
+    assert other.condition("InfrastructureReady")["reason"] == "InstallationUnconfirmed"
+    assert [it["spec"] for it in other.machines()] == [it["spec"] for it in before]
+    assert [it.uuid for it in other.vms()] == [uuid]
+    assert other.vm() is not None
+
+
+async def test_confirmation_lets_a_restored_cluster_go_on() -> None:
+    world = await _running()
+    vm, machine, uuid = _backup(world)
+    config = restored(world.installation or {})
+    config["data"]["clusterUID"] = "another-cluster"
+    other = ControllerWorld.ready(one={})
+    other.providers[0].vms = world.vms()
+    other.api.put(CONFIG_MAPS, config)
+    other.api.put(VIRTUAL_MACHINES, restored(vm, uid=vm["metadata"]["uid"]))
+    other.api.put(THIS, restored(machine))
+    await other.settle()
+    assert other.condition("Ready")["reason"] == "InstallationUnconfirmed"
+    annotations = {names.ANNOTATION_CONFIRMED_CLUSTER: "cluster-1"}
+    other.api.edit(CONFIG_MAPS, CONFIG, lambda obj: obj["metadata"].update(annotations=annotations))
+    await other.settle()
+    _assert_same_vm(other, uuid)
+    assert (other.installation or {})["data"]["clusterUID"] == "cluster-1"
+
+
+async def test_the_installation_is_made_again_from_what_machines_carry() -> None:
+    world = await _running()
+    _, _, uuid = _backup(world)
+    before = (world.installation or {})["data"]["id"]
+    world.api.drop(CONFIG_MAPS, CONFIG)
+    world.restart()
+    await world.settle()
+    data = (world.installation or {})["data"]
+    assert data["id"] == before
+    assert data["recovery"] == "true"
+    _assert_same_vm(world, uuid)
+
+
+async def test_machines_of_two_installations_hold_everything() -> None:
+    world = await _running()
+    _, machine, _ = _backup(world)
+    stranger = restored(machine)
+    stranger["metadata"]["name"] = "db-2"
+    stranger["spec"]["virtualMachineRef"] = {"name": "db-2"}
+    stranger["spec"]["instance"]["installationID"] = "another"
+    world.api.put(THIS, stranger)
+    world.api.drop(CONFIG_MAPS, CONFIG)
+    world.restart()
+    world.add_vm("fresh")
+    await world.settle()
+    assert world.condition("Scheduled", "fresh")["reason"] == "InstallationUnconfirmed"
+    assert world.installation is None
+
+
+async def test_a_restore_into_another_namespace_does_not_touch_the_first() -> None:
+    world = await _running()
+    vm, machine, uuid = _backup(world)
+    world.api.put(NAMESPACES, {"metadata": {"name": "team-b"}})
+    copied = restored(vm)
+    copied["metadata"]["namespace"] = "team-b"
+    world.api.put(VIRTUAL_MACHINES, copied)
+    await world.settle()
+    assert [it["spec"] for it in world.machines() if it["metadata"]["namespace"] == NAMESPACE] == [
+        machine["spec"]
+    ]
+    assert {vm.owner.namespace for vm in world.vms()} == {NAMESPACE, "team-b"}
+    assert world.vms()[0].uuid == uuid
