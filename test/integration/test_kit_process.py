@@ -125,8 +125,8 @@ def test_wrong_use_is_an_error(process: Process, log_file: Path) -> None:
 
 
 def test_a_child_outlives_the_thread_that_started_it(log_file: Path) -> None:
-    process = Process("sleeper", SLEEP, log_file=log_file)
-    thread = threading.Thread(target=process.start)
+    process = Process("deaf", DEAF, log_file=log_file, grace=0)
+    thread = threading.Thread(target=process.start, args=(lambda: "deaf" in process.logs(),))
     thread.start()
     thread.join()
 
@@ -134,12 +134,28 @@ def test_a_child_outlives_the_thread_that_started_it(log_file: Path) -> None:
         process.wait(0.3)
 
 
+def test_a_child_that_is_just_starting_ends_with_its_parent_too(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+from pathlib import Path
+from test.kit.process import Process
+child = Process("deaf", {DEAF!r}, log_file=Path({str(tmp_path / "log")!r})).start()
+print(child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-c", program]
+    parent = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+
+    wait_until(lambda: not _alive(int(parent.stdout)), 10, "the child to be gone")
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_children_end_with_the_program_that_started_them(tmp_path: Path, end: int) -> None:
     program = f"""
 from pathlib import Path
 from test.kit.process import Process
-child = Process("deaf", {DEAF!r}, log_file=Path({str(tmp_path / "log")!r})).start()
+child = Process("deaf", {DEAF!r}, log_file=Path({str(tmp_path / "log")!r}))
+child.start(lambda: "deaf" in child.logs())
 print(child.pid, flush=True)
 child.wait(3600)
 """
