@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from banlieue.api.meta import Resource
 from banlieue.sdk.kube import AlreadyExists, Conflict, Invalid, Key, NotFound, Obj, Unavailable
@@ -17,6 +19,13 @@ def api() -> MemoryApi:
 def thing(name: str = "a", /, **more: object) -> Obj:
     meta = {"namespace": "ns", "name": name}
     return {"apiVersion": "example.org/v1", "kind": "Thing", "metadata": meta, **more}
+
+
+_DOCUMENTS = st.recursive(
+    st.integers(0, 3) | st.booleans() | st.lists(st.integers(0, 3), max_size=2),
+    lambda below: st.dictionaries(st.sampled_from("abc"), below, min_size=1, max_size=3),
+    max_leaves=6,
+).filter(lambda value: isinstance(value, dict))
 
 
 def condition(kind: str, status: str = "True") -> Obj:
@@ -244,3 +253,23 @@ async def test_restored_objects_keep_what_they_bring(api: MemoryApi) -> None:
     restored = await api.get(THING, KEY)
     assert restored["metadata"]["uid"] == "old"
     assert restored["status"] == {"b": 1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_DOCUMENTS, min_size=1, max_size=4))
+async def test_what_one_manager_applied_last_is_what_is_there(documents: list[Obj]) -> None:
+    api = MemoryApi()
+    api.put(THING, thing())
+    for document in documents:
+        await api.apply(THING, thing(status=document), manager="m", subresource="status")
+    assert (api.peek(THING, KEY) or {})["status"] == documents[-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(_DOCUMENTS, _DOCUMENTS)
+async def test_managers_of_different_fields_do_not_meet(mine: Obj, yours: Obj) -> None:
+    api = MemoryApi()
+    api.put(THING, thing())
+    for manager, part in (("me", {"mine": mine}), ("you", {"yours": yours}), ("me", {})):
+        await api.apply(THING, thing(status=part), manager=manager, subresource="status")
+    assert (api.peek(THING, KEY) or {})["status"] == {"yours": yours}

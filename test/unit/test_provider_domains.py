@@ -141,9 +141,17 @@ def test_what_is_published_fits_its_schema() -> None:
         "a",
         ("x",),
         features=("HotAddCPU", "NoSuchFeature"),
+        labels={
+            "good": "1",
+            "bad key": "1",
+            "bad-value": "a b",
+            **{f"l{i}": "" for i in range(40)},
+        },
         raw={f"k{i}": "v" * 500 for i in range(20)},
         capacity=Capacity(8, 1024, 512),
     )
     [shown] = publish(crowded)
     assert api.FailureDomainStatus.from_api(shown.to_api()) == shown
+    assert shown.labels["good"] == "1"
+    assert len(shown.labels) == 16
     assert [feature.value for feature in shown.attributes.features] == ["HotAddCPU"]

@@ -30,6 +30,7 @@ async def test_competing_twice_is_competing_once(bench: Bench) -> None:
     bench.leases.compete(PROVIDER, LEASE)
     assert bench.made.made[LEASE] is first
     assert bench.leases.held(PROVIDER)
+    assert bench.leases.check() == ""
 
 
 async def test_who_does_not_compete_holds_nothing(bench: Bench) -> None:
@@ -44,6 +45,7 @@ async def test_losing_it_is_told_with_the_rival(bench: Bench) -> None:
     assert bench.changed == [PROVIDER]
     assert not bench.leases.held(PROVIDER)
     assert bench.leases.rival(PROVIDER) == "other"
+    assert bench.leases.check() == "ns/p is served by other"
 
 
 async def test_another_lease_replaces_the_former(bench: Bench) -> None:

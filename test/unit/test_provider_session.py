@@ -232,6 +232,18 @@ async def test_a_defect_during_a_probe_does_not_block_the_next(bench: Bench) -> 
     assert (await bench.about()).identity == "backend-1"
 
 
+async def test_defects_and_cancelled_calls_say_nothing_about_the_endpoint(bench: Bench) -> None:
+    await bench.session.connect(connection())
+
+    def broken(_driver: object) -> None:
+        raise ZeroDivisionError
+
+    for _ in range(10):
+        with pytest.raises(ZeroDivisionError):
+            await bench.session.call(broken)
+    assert (await bench.about()).identity == "backend-1"
+
+
 async def test_a_changed_endpoint_is_tried_at_once_although_the_breaker_is_open(
     bench: Bench,
 ) -> None:

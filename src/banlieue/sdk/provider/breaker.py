@@ -55,7 +55,10 @@ class Breaker:
         return self._clock.monotonic() - self._silent_from if self._silences else 0.0
 
     def ask(self) -> Permit:
-        """May the endpoint be called now? A `PROBE` must end in `answered` or `silent`."""
+        """May the endpoint be called now?
+
+        A `PROBE` must end in `answered`, `silent` or `abandoned`.
+        """
         if self._due is None:
             return Permit.PASS
         if self._probing or self._clock.monotonic() < self._due:
@@ -83,3 +86,7 @@ class Breaker:
         jitter = self._rng.uniform(1 - JITTER, 1 + JITTER)
         self._due = self._clock.monotonic() + self._pause * jitter
         return not was_open
+
+    def abandoned(self) -> None:
+        """A call ended without telling anything about the endpoint; a probe may be made anew."""
+        self._probing = False

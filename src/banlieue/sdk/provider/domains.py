@@ -15,17 +15,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from pydantic import TypeAdapter, ValidationError
+
 from banlieue.api import names
-from banlieue.api.types import Feature
+from banlieue.api.types import Feature, LabelKey, LabelValue
 from banlieue.api.v1alpha1 import provider as api
 from banlieue.sdk.driver import Capacity, FailureDomain
 
 MAX_NAME = 63
 MAX_DOMAINS = 256
 MAX_INCLUDED = 128
+MAX_LABELS = 16
 NOTABLE_CHANGE = 0.05
 QUIET_FOR = timedelta(seconds=60)
 
+_LABELS = TypeAdapter(dict[LabelKey, LabelValue])
 _HASH = 8
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 _RAW_ENTRIES = 8
@@ -154,12 +158,12 @@ def _publish_one(
     said: api.DeclaredFailureDomain | None,
     capacity: api.Capacity | None,
 ) -> api.FailureDomainStatus:
-    labels = {**domain.labels, **(said.labels if said else {})}
+    labels = {**_usable(domain.labels), **(said.labels if said else {})}
     known = {feature.value: feature for feature in Feature}
     return api.FailureDomainStatus(
         name=name,
         id=domain.id,
-        labels=dict(sorted(labels.items())),
+        labels=dict(sorted(labels.items())[:MAX_LABELS]),
         schedulable=domain.schedulable and (said is None or said.schedulable),
         attributes=api.FailureDomainAttributes(
             available_storage_classes=sorted(set(domain.storage_classes)),
@@ -171,6 +175,17 @@ def _publish_one(
             },
         ),
     )
+
+
+def _usable(labels: Mapping[str, str]) -> dict[str, str]:
+    """Labels a driver gave, without those that Kubernetes would refuse."""
+    usable: dict[str, str] = {}
+    for key, value in labels.items():
+        try:
+            usable |= _LABELS.validate_python({key: value})
+        except ValidationError:
+            continue
+    return usable
 
 
 def capacity_status(

@@ -85,6 +85,11 @@ class ProviderLeases:
             return ""
         return race.candidate.holder
 
+    def check(self) -> str:
+        """Which Providers somebody else serves, for readiness; empty when there is none."""
+        rivals = {key: self.rival(key) for key in sorted(self._races)}
+        return "; ".join(f"{key} is served by {rival}" for key, rival in rivals.items() if rival)
+
     def leave(self, provider: Key) -> None:
         """Stop competing, and hand the Lease over if it is ours."""
         race = self._races.pop(provider, None)

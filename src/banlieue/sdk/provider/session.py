@@ -289,7 +289,7 @@ class ProviderSession:
             self._answered()
             raise
         except BaseException:
-            self._silent()  # given up or broken: nobody knows, and a probe must end
+            self.breaker.abandoned()  # given up, or a defect
             raise
         self._answered()
         return answer

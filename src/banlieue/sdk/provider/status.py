@@ -89,7 +89,10 @@ def _compose_backend(scope: ProviderScope, status: ProviderStatus) -> None:
     memory, served = scope.memory, scope.session.served
     if memory.about is None or not served.trusted:
         return
-    status.backend_identity, status.version = memory.about.identity, memory.about.version[:63]
+    status.backend_identity, status.version = (
+        memory.about.identity,
+        memory.about.version[:63] or None,
+    )
     if memory.domains is None or memory.domains_time is None:
         return
     published = domains.publish(

@@ -68,6 +68,7 @@ class ProviderRole:
         process.add_controller(self._provider_reconciler.controller(namespace=scope.namespace))
         process.add_controller(self._machine_controller(scope))
         process.add_controller(self._image_controller(scope))
+        process.health.add_ready("leases", self._leases.check)
         process.on_stop(self._close)
 
     def _machine_controller(self, scope: Scope) -> Controller:
