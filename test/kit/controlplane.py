@@ -6,6 +6,7 @@ import shutil
 import ssl
 import subprocess
 import tempfile
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -272,8 +273,13 @@ class ControlPlane:
 
 
 def _answers(url: str, tls: ssl.SSLContext | None = None) -> bool:
-    with urllib.request.urlopen(url, timeout=5, context=tls):  # noqa: S310 - one of our own servers
-        return True
+    try:
+        with urllib.request.urlopen(url, timeout=5, context=tls):  # noqa: S310 - one of our own
+            return True
+    except urllib.error.HTTPError as error:
+        # It holds the connection.
+        error.close()
+        return False
 
 
 def _probe(owner: Object | None) -> Object:

@@ -323,6 +323,11 @@ def _retry_after(header: str | None) -> float | None:
         return None
 
 
+def _names_another_object(details: Mapping[str, Any]) -> bool:
+    """Whether a write named an object that another one has replaced."""
+    return {cause.get("field") for cause in details.get("causes") or ()} == {"metadata.uid"}
+
+
 def _error(status: int, answer: Mapping[str, Any], retry_after: float | None) -> kube.ApiError:
     reason, message = answer.get("reason") or "", answer.get("message") or f"HTTP {status}"
     details = answer.get("details") or {}
@@ -330,6 +335,8 @@ def _error(status: int, answer: Mapping[str, Any], retry_after: float | None) ->
         return kube.Unavailable(status, message, retry_after or details.get("retryAfterSeconds"))
     if status == _CONFLICT and reason == "AlreadyExists":
         return kube.AlreadyExists(status, reason, message)
+    if status == _INVALID and _names_another_object(details):
+        return kube.Conflict(status, reason, message)
     if status == _INVALID and not details.get("kind"):
         # Validation names the kind; a patch that does not fit has nothing to name.
         return _PatchNotApplied(status, reason, message)
