@@ -230,7 +230,7 @@ func (in *Instance) inject(
 	return nil, fault
 }
 
-// fault wraps a fault as the answer of a method whose body type the caller does not know.
+// faultBody is a fault as the answer of a method whose body type the caller does not know.
 type faultBody struct {
 	Reason *soap.Fault `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
 }

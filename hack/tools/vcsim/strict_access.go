@@ -248,17 +248,26 @@ func (m *strictAuthorization) HasPrivilegeOnEntities(
 	}
 }
 
+// HasPrivilegeOnEntityResponse is the library's type without its omitempty, which drops each false.
+type HasPrivilegeOnEntityResponse struct {
+	Returnval []bool `xml:"returnval"`
+}
+
+type hasPrivilegeOnEntityBody struct {
+	Res *HasPrivilegeOnEntityResponse `xml:"HasPrivilegeOnEntityResponse,omitempty"`
+}
+
+func (*hasPrivilegeOnEntityBody) Fault() *soap.Fault { return nil }
+
 // HasPrivilegeOnEntity is the same for one entity.
 func (m *strictAuthorization) HasPrivilegeOnEntity(
 	ctx *simulator.Context, req *types.HasPrivilegeOnEntity,
 ) soap.HasFault {
-	var answer []bool
+	body := &hasPrivilegeOnEntityBody{Res: &HasPrivilegeOnEntityResponse{}}
 	for _, privilege := range req.PrivId {
-		answer = append(answer, m.granted(accountOf(ctx), req.Entity, privilege))
+		body.Res.Returnval = append(body.Res.Returnval, m.granted(accountOf(ctx), req.Entity, privilege))
 	}
-	return &methods.HasPrivilegeOnEntityBody{
-		Res: &types.HasPrivilegeOnEntityResponse{Returnval: answer},
-	}
+	return body
 }
 
 // HasUserPrivilegeOnEntities is the same for another account.

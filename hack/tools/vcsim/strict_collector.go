@@ -327,6 +327,9 @@ func sessionLives(ctx *simulator.Context) bool {
 func (pc *propertyCollector) RetrieveProperties(
 	ctx *simulator.Context, req *types.RetrieveProperties,
 ) soap.HasFault {
+	if ctx.Session == nil {
+		ctx = anonymousContext(ctx, req.SpecSet)
+	}
 	objects, fault := pc.retrieve(ctx, req.SpecSet)
 	if fault != nil {
 		return faulty(fault)
@@ -338,6 +341,9 @@ func (pc *propertyCollector) RetrieveProperties(
 func (pc *propertyCollector) RetrievePropertiesEx(
 	ctx *simulator.Context, req *types.RetrievePropertiesEx,
 ) soap.HasFault {
+	if ctx.Session == nil {
+		ctx = anonymousContext(ctx, req.SpecSet)
+	}
 	objects, fault := pc.retrieve(ctx, req.SpecSet)
 	if fault != nil {
 		return faulty(fault)
@@ -352,6 +358,23 @@ func (pc *propertyCollector) RetrievePropertiesEx(
 		body.Res.Returnval = result
 	}
 	return body
+}
+
+// anonymousContext gives a client that has not logged in what anybody may read. The simulator lets
+// it read nothing, not even the service instance.
+func anonymousContext(ctx *simulator.Context, specs []types.PropertyFilterSpec) *simulator.Context {
+	c := clone(ctx)
+	c.Session = &simulator.Session{Registry: simulator.NewRegistry(), Map: ctx.Map}
+	for _, spec := range specs {
+		for _, object := range spec.ObjectSet {
+			if object.Obj.Type == "SessionManager" { // without the sessions of others
+				empty := &simulator.SessionManager{}
+				empty.Self = object.Obj
+				c.Session.Registry.Put(empty)
+			}
+		}
+	}
+	return c
 }
 
 // ContinueRetrievePropertiesEx is the next page.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
@@ -28,6 +30,44 @@ func (in *Instance) hardwareOf(vm *simulator.VirtualMachine) hardware {
 	return h
 }
 
+// The keys that vCenter gives to the first SCSI controller, disk and network card.
+const (
+	firstController = 1000
+	firstDisk       = 2000
+	firstCard       = 4000
+)
+
+func diskLabel(n int) string { return fmt.Sprintf("Hard disk %d", n) }
+
+func cardLabel(n int) string { return fmt.Sprintf("Network adapter %d", n) }
+
+// label names a new device the way vCenter does, by its number among its kind.
+func (h hardware) label(device types.BaseVirtualDevice, added map[string]int) {
+	var format func(int) string
+	kind := "disk"
+	switch device.(type) {
+	case *types.VirtualDisk:
+		format = diskLabel
+	case types.BaseVirtualEthernetCard:
+		format, kind = cardLabel, "card"
+	default:
+		return
+	}
+	if info := device.GetVirtualDevice().DeviceInfo; info != nil && info.GetDescription().Label != "" {
+		return
+	}
+	n := added[kind] + 1
+	for _, other := range h.devices {
+		_, disk := other.(*types.VirtualDisk)
+		_, card := other.(types.BaseVirtualEthernetCard)
+		if (disk && kind == "disk") || (card && kind == "card") {
+			n++
+		}
+	}
+	added[kind]++
+	device.GetVirtualDevice().DeviceInfo = &types.Description{Label: format(n)}
+}
+
 // check refuses changes that vCenter refuses, and on which the simulator panics or looks away. It
 // also gives network cards the MAC addresses that vCenter gives them.
 func (h hardware) check(changes []types.BaseVirtualDeviceConfigSpec) types.BaseMethodFault {
@@ -37,9 +77,13 @@ func (h hardware) check(changes []types.BaseVirtualDeviceConfigSpec) types.BaseM
 			added[change.GetVirtualDeviceConfigSpec().Device.GetVirtualDevice().Key] = true
 		}
 	}
+	labels := map[string]int{}
 	for i, change := range changes {
 		if fault := h.checkOne(int32(i), change, added); fault != nil {
 			return fault
+		}
+		if spec := change.GetVirtualDeviceConfigSpec(); spec.Operation == types.VirtualDeviceConfigSpecOperationAdd {
+			h.label(spec.Device, labels)
 		}
 	}
 	return nil

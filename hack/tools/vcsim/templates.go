@@ -67,8 +67,11 @@ func (in *Instance) createTemplate(dc *simulator.Datacenter, folder *object.Fold
 	if err != nil {
 		return err
 	}
+	scsi.GetVirtualDevice().Key = firstController
 	devices = append(devices, scsi)
 	disk := devices.CreateDisk(scsi.(types.BaseVirtualController), datastore.Self, "")
+	disk.Key = firstDisk
+	disk.DeviceInfo = &types.Description{Label: diskLabel(1)}
 	disk.CapacityInKB = in.options.Template.DiskGiB * 1024 * 1024
 	disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo).ThinProvisioned = types.NewBool(true)
 	devices = append(devices, disk)
@@ -76,6 +79,8 @@ func (in *Instance) createTemplate(dc *simulator.Datacenter, folder *object.Fold
 	if err != nil {
 		return err
 	}
+	card.GetVirtualDevice().Key = firstCard
+	card.GetVirtualDevice().DeviceInfo = &types.Description{Label: cardLabel(1)}
 	devices = append(devices, card)
 	spec := types.VirtualMachineConfigSpec{
 		Name:         name,
