@@ -282,7 +282,7 @@ class ControllerWorld:
 
     # The platform.
 
-    def add_class(self, name: str = "small", **changes: Any) -> None:
+    def add_class(self, name: str = "small", **changes: object) -> None:
         spec = {
             "hardware": {
                 "cpus": 2,
@@ -294,7 +294,7 @@ class ControllerWorld:
         }
         self.api.put(VM_CLASSES, {"metadata": {"name": name}, "spec": {**spec, **changes}})
 
-    def add_image(self, name: str = "ubuntu", **changes: Any) -> None:
+    def add_image(self, name: str = "ubuntu", **changes: object) -> None:
         spec = {
             "agent": "present",
             "sources": [{"providerClass": it, "kind": "Template", "ref": "t"} for it in KINDS],
@@ -310,7 +310,7 @@ class ControllerWorld:
         labels: dict[str, str] | None = None,
         namespace: str = SYSTEM,
         image: str = "ubuntu",
-        **spec: Any,
+        **spec: object,
     ) -> FakeProvider:
         kind = KINDS[backend]
         self.api.put(
@@ -363,7 +363,7 @@ class ControllerWorld:
         self.api.edit(VM_IMAGES, Key("", image), change)
 
     @classmethod
-    def ready(cls, **providers: Any) -> "ControllerWorld":
+    def ready(cls, **providers: dict[str, Any]) -> "ControllerWorld":
         """A world with class, image and one Provider `one` (or those given by name)."""
         world = cls()
         world.add_class()
@@ -374,7 +374,9 @@ class ControllerWorld:
 
     # The user.
 
-    def add_vm(self, name: str = "db-1", *, labels: Any = None, **spec: Any) -> Key:
+    def add_vm(
+        self, name: str = "db-1", *, labels: dict[str, str] | None = None, **spec: object
+    ) -> Key:
         key = Key(NAMESPACE, name)
         self.api.put(
             VIRTUAL_MACHINES,
@@ -389,7 +391,7 @@ class ControllerWorld:
         )
         return key
 
-    def edit_vm(self, name: str = "db-1", **spec: Any) -> None:
+    def edit_vm(self, name: str = "db-1", **spec: object) -> None:
         def change(obj: Obj) -> None:
             obj["spec"].update(spec)
 
@@ -545,7 +547,7 @@ class ControllerWorld:
             raise ProcessKilled
 
 
-def domain(name: str, **changes: Any) -> dict[str, Any]:
+def domain(name: str, **changes: object) -> dict[str, Any]:
     """A failure domain as a provider publishes it."""
     return {
         "name": name,

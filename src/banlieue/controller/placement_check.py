@@ -9,12 +9,15 @@ from banlieue.sdk.kube import Key
 _KEEPS = "the machine stays where it is"
 
 
-def placement(vm: VirtualMachine, placed: Scheduled, site: Site | None) -> Finding:
+def placement(
+    vm: VirtualMachine, placed: Scheduled, observed: str | None, site: Site | None
+) -> Finding:
     """The PlacementValid condition of a placed VirtualMachine.
 
     Args:
         vm: the VirtualMachine.
         placed: where it was placed.
+        observed: failure domain the machine is in now, where that is known.
         site: its Provider as the namespace sees it now, None when it is gone.
     """
     kind = ConditionType.PLACEMENT_VALID
@@ -27,11 +30,12 @@ def placement(vm: VirtualMachine, placed: Scheduled, site: Site | None) -> Findi
                 "delete this object with deletionPolicy Orphan to let the machine go"
             ),
         )
-    problem = _provider_problem(vm, site) or _domain_problem(vm, placed, site)
+    problem = _provider_problem(vm, site) or _domain_problem(
+        vm, placed, observed or placed.failure_domain, site
+    )
     if problem is not None:
         reason, message = problem
         return false(kind, reason, message)
-    observed = vm.status.observed_failure_domain
     if observed and placed.failure_domain and observed != placed.failure_domain:
         return true(
             kind,
@@ -71,8 +75,9 @@ def _provider_problem(vm: VirtualMachine, site: Site) -> tuple[Reason, str] | No
     return None
 
 
-def _domain_problem(vm: VirtualMachine, placed: Scheduled, site: Site) -> tuple[Reason, str] | None:
-    name = vm.status.observed_failure_domain or placed.failure_domain
+def _domain_problem(
+    vm: VirtualMachine, placed: Scheduled, name: str | None, site: Site
+) -> tuple[Reason, str] | None:
     if not name or not site.domains:
         return None
     domain = site.domain(name)

@@ -37,6 +37,7 @@ class VirtualMachineReconciler:
             return Result()
         outcome = await run_phases(DELETE_PHASES if scope.deleting else PHASES, scope)
         if scope.gone:
+            self._forget(key)
             return Result()
         await scope.write_status(outcome)
         self._account(scope)

@@ -148,10 +148,15 @@ async def check_placement(scope: Scope) -> Outcome:
         return CONTINUE
     provider = scope.services.provider(where.provider)
     site = scope.services.site(provider, scope.image, scope.key.namespace) if provider else None
-    scope.settle(placement_check.placement(scope.vm, placed, site))
+    scope.settle(placement_check.placement(scope.vm, placed, _observed(scope), site))
     if not scope.view().provisioned:
         _check_image(scope, where)
     return CONTINUE
+
+
+def _observed(scope: Scope) -> str | None:
+    seen = scope.machine.status.failure_domain if scope.machine else None
+    return seen or scope.vm.status.observed_failure_domain
 
 
 def _check_image(scope: Scope, where: Place) -> None:
