@@ -1,0 +1,112 @@
+"""What hangs on a VM: its disks, and which of them are ours. Pure over pyVmomi's device objects.
+
+Which disk of a plan stands in which slot is written on the VM when it is made (`Slots`). A disk is
+taken for a plan's only if it stands in such a slot *and* its file lies in the VM's own directory
+*and* it is no first class disk: a volume or a backup's disk that was put into a freed slot is
+somebody else's. Where that cannot be told, the disk counts as foreign, which keeps its data.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyVmomi import vim
+
+from banlieue.sdk.driver import DiskState
+
+Slots = Mapping[str, str]
+"""From a slot such as `scsi0:1` (bus and unit number) to the disk's name in the plan."""
+
+_KIB_PER_GIB = 1024 * 1024
+
+
+def encode_slots(slots: Slots) -> str:
+    """The slots as one line of JSON."""
+    return json.dumps(dict(slots), separators=(",", ":"))
+
+
+def decode_slots(text: str | None) -> dict[str, str]:
+    """The slots written on a VM; none when there is nothing or it is damaged."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {slot: name for slot, name in found.items() if isinstance(name, str)}
+
+
+def virtual_disks(devices: Iterable[Any]) -> list[Any]:
+    """The virtual disks among a VM's devices, in the order of their slots."""
+    disks = [device for device in devices if isinstance(device, vim.vm.device.VirtualDisk)]
+    return sorted(disks, key=lambda disk: (disk.controllerKey or 0, disk.unitNumber or 0))
+
+
+def network_cards(devices: Iterable[Any]) -> list[Any]:
+    """The network cards among a VM's devices, in the order of their keys."""
+    kind = vim.vm.device.VirtualEthernetCard
+    return sorted((d for d in devices if isinstance(d, kind)), key=lambda card: card.key)
+
+
+def controllers(devices: Iterable[Any]) -> dict[int, str]:
+    """The name of each disk controller, such as `scsi0`, by its device key."""
+    families = (
+        ("scsi", vim.vm.device.VirtualSCSIController),
+        ("sata", vim.vm.device.VirtualSATAController),
+        ("nvme", vim.vm.device.VirtualNVMEController),
+        ("ide", vim.vm.device.VirtualIDEController),
+    )
+    return {
+        device.key: f"{family}{device.busNumber}"
+        for device in devices
+        for family, kind in families
+        if isinstance(device, kind)
+    }
+
+
+def slot_of(disk: Any, buses: Mapping[int, str]) -> str:  # noqa: ANN401 - a VirtualDisk
+    """Where a disk is attached, in terms that a copy of the VM shares."""
+    return f"{buses.get(disk.controllerKey, 'bus?')}:{disk.unitNumber}"
+
+
+def disk_id(disk: Any) -> str:  # noqa: ANN401 - a VirtualDisk
+    """The file of a disk, such as `[store] vm/vm.vmdk`: what its data is found by."""
+    return str(getattr(disk.backing, "fileName", None) or f"device {disk.key}")
+
+
+def disk_states(
+    devices: Sequence[Any], slots: Slots, vm_path: str, vm_name: str
+) -> tuple[DiskState, ...]:
+    """All disks of a VM, those of its plan first and by the order of the plan.
+
+    Args:
+        devices: the VM's devices.
+        slots: what is written on the VM about its disks.
+        vm_path: where its configuration file lies, such as `[store] vm/vm.vmx`.
+        vm_name: its name, which its directories on other datastores begin with.
+    """
+    order = list(slots.values())
+    buses = controllers(devices)
+    states = [
+        DiskState(
+            id=disk_id(disk),
+            name=slots.get(slot_of(disk, buses)) if _is_own(disk, vm_path, vm_name) else None,
+            size_gib=(disk.capacityInKB or 0) // _KIB_PER_GIB,
+        )
+        for disk in virtual_disks(devices)
+    ]
+    last = len(order)
+    return tuple(sorted(states, key=lambda state: order.index(state.name) if state.name else last))
+
+
+def _is_own(disk: Any, vm_path: str, vm_name: str) -> bool:  # noqa: ANN401 - a VirtualDisk
+    if getattr(disk, "vDiskId", None) is not None:
+        return False
+    directory = _directory(disk_id(disk))
+    named = directory == vm_name or directory.startswith(f"{vm_name}_")
+    return bool(directory) and (named or directory == _directory(vm_path))
+
+
+def _directory(path: str) -> str:
+    """`vm` of `[store] vm/vm.vmdk`."""
+    return path.rpartition("] ")[2].rpartition("/")[0]

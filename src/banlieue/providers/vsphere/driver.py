@@ -1,0 +1,288 @@
+"""The driver of the vSphere backend: one session to one vCenter."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyVmomi import vim, vmodl
+
+from banlieue.api.reasons import Reason
+from banlieue.api.v1alpha1.provider import Capabilities
+from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
+from banlieue.providers.vsphere import domains, faults, privileges
+from banlieue.providers.vsphere.census import Census, Entry
+from banlieue.providers.vsphere.creates import Creates, Stage
+from banlieue.providers.vsphere.inventory import InventoryCache
+from banlieue.providers.vsphere.machines import Machines
+from banlieue.providers.vsphere.making import CREATE, Making
+from banlieue.providers.vsphere.models import VSphereMachineSpec
+from banlieue.providers.vsphere.records import Records, VmRecord, machine_state
+from banlieue.providers.vsphere.session import Session, Timings
+from banlieue.providers.vsphere.soap import moid
+from banlieue.providers.vsphere.templates import Templates
+from banlieue.providers.vsphere.transport import operation
+from banlieue.providers.vsphere.watcher import RUNNING, TaskRecord, Watcher, read_task
+from banlieue.providers.vsphere.work import SHUTDOWN, Work
+from banlieue.sdk.driver import (
+    About,
+    Changes,
+    Connection,
+    DiskState,
+    FailureDomain,
+    Image,
+    MachinePlan,
+    MachineRef,
+    MachineState,
+    MissingPrivilege,
+    Task,
+)
+from banlieue.sdk.errors import InvalidSpec, Transient
+from banlieue.sdk.identity import valid_mark
+
+Plan = MachinePlan[VSphereMachineSpec]
+
+_REASONS = {CREATE: Reason.PROVISIONING_FAILED, "delete": Reason.DELETION_FAILED}
+_RIGHTS_SECONDS = 240.0
+
+
+class VSphereDriver:
+    """A driver with the powers of a change feed, an inventory, detaching and unmarking."""
+
+    def __init__(
+        self,
+        session: Session,
+        capabilities: Capabilities,
+        creates: Creates,
+        timings: Timings,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._session = session
+        self._capabilities = capabilities
+        self._monotonic = monotonic
+        self._creates = creates
+        self._records = Records()
+        self._watcher = Watcher(session, self._records, timings, monotonic)
+        self._census = Census(session, monotonic)
+        self._places = InventoryCache(session, monotonic, timings.inventory)
+        self._templates = Templates(session, self._census, monotonic, timings.inventory)
+        self._machines = Machines(
+            session=session,
+            records=self._records,
+            watcher=self._watcher,
+            census=self._census,
+            creates=creates,
+            places=self._places,
+            monotonic=monotonic,
+        )
+        self._work = Work(
+            session=session,
+            records=self._records,
+            watcher=self._watcher,
+            machines=self._machines,
+            monotonic=monotonic,
+        )
+        self._making = Making(
+            session=session,
+            records=self._records,
+            watcher=self._watcher,
+            census=self._census,
+            creates=creates,
+            places=self._places,
+            templates=self._templates,
+            work=self._work,
+            monotonic=monotonic,
+        )
+        self._seeded = False
+        self._rights: tuple[float, tuple[MissingPrivilege, ...]] | None = None
+
+    # The place
+
+    def about(self) -> About:
+        """Who answers now, its version, and which rights are missing."""
+        with _verb("about"):
+            content = self._session.ask_about()
+            if content.identity != self._session.login.content.identity:
+                return About(content.identity, content.version)
+            return About(content.identity, content.version, self._missing_rights())
+
+    def _missing_rights(self) -> tuple[MissingPrivilege, ...]:
+        now = self._monotonic()
+        if self._rights is None or self._rights[0] <= now:
+            try:
+                places = self._places.get()
+                missing = privileges.missing(self._session, places, self._capabilities)
+            except vim.fault.NotAuthenticated:
+                raise
+            except vim.fault.NoPermission:
+                missing = tuple(MissingPrivilege(p, "the root folder") for p in privileges.READ)
+            self._rights = (now + _RIGHTS_SECONDS, missing)
+        return self._rights[1]
+
+    def failure_domains(self) -> Sequence[FailureDomain]:
+        """All compute clusters, with the declared classes that can be used there."""
+        with _verb("domains"):
+            return domains.failure_domains(self._places.get(), self._capabilities)
+
+    def find_image(self, image: ImageSource, where: FailureDomain) -> Image | None:
+        """The template a source names, in the failure domain's datacenter."""
+        if image.kind is not SourceKind.TEMPLATE:
+            raise InvalidSpec(
+                Reason.UNSUPPORTED_BY_PROVIDER,
+                f"image sources of kind {image.kind.value} cannot be used here; use Template",
+            )
+        with _verb("image"):
+            places = self._places.get()
+            cluster = places.clusters.get(where.id)
+            if cluster is None:
+                return None
+            datacenter = places.datacenters[cluster.datacenter]
+            try:
+                found = self._templates.find(image.ref, places, datacenter)
+            except vmodl.fault.ManagedObjectNotFound:
+                self._templates.throw_away()
+                return None
+            if found is None:
+                return None
+            size = found.root.size_gib if found.root else None
+            return Image(found.moid, size, found.firmware)
+
+    # Looking
+
+    def observe(self, ref: MachineRef) -> MachineState | None:
+        """The machine's VM, or one that has its name; None proves that there is none."""
+        with _verb(f"observe-{ref.name}"):
+            return self._machines.observe(ref)
+
+    def marked(self) -> Sequence[MachineState]:
+        """Every visible VM that carries a readable mark, from one bulk read."""
+        with _verb("marked"):
+            places = self._places.get()
+            self._census.refresh()
+            return [machine_state(_as_record(entry), places) for entry in self._census.marked()]
+
+    def changes(self, timeout: float) -> Changes:
+        """Block until something changed, for at most `timeout` seconds."""
+        with _verb("changes"):
+            if not self._seeded:
+                self._seed()
+            words = self._making.look_for_lost()
+            look = self._making.next_look()
+            wait = timeout if look is None else min(timeout, max(1.0, look))
+            told = self._watcher.changes(0.0 if words else wait)
+            return Changes(told.uuids | words, told.tasks, everything=told.everything)
+
+    def _seed(self) -> None:
+        """Watch every VM with a valid mark from the start, instead of one after the other."""
+        self._census.ensure()
+        marked = (
+            entry.moid
+            for entry in self._census.marked()
+            if valid_mark(entry.mark, entry.uuid or "")
+        )
+        self._watcher.add(*marked)
+        self._seeded = True
+
+    # Changing
+
+    def create(self, plan: Plan) -> Task | None:
+        """Start making the VM, whole in one call; one that is made or under way is found."""
+        with _verb(f"create-{plan.ref.name}", Reason.PROVISIONING_FAILED):
+            return self._making.create(plan)
+
+    def update(self, plan: Plan, seen: MachineState) -> Task | None:
+        """Take one step towards the plan; CPUs and memory change while the VM is off."""
+        with _verb(f"update-{plan.ref.name}", Reason.UPDATE_FAILED):
+            return self._work.update(plan, seen.backend_id)
+
+    def delete(self, ref: MachineRef) -> Task | None:
+        """Take one step: power off, then destroy; never while a foreign disk is attached."""
+        with _verb(f"delete-{ref.name}", Reason.DELETION_FAILED):
+            create = self._creates.get(ref.uuid or "")
+            if create is not None and create.task and self._is_running(create.task):
+                return self._work.follow(create.task, CREATE, "")
+            return self._work.delete(ref)
+
+    def detach_disks(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
+        """Detach disks and leave their files."""
+        with _verb(f"detach-{ref.name}", Reason.UPDATE_FAILED):
+            return self._work.detach(ref, disks)
+
+    def remove_mark(self, ref: MachineRef) -> Task | None:
+        """Take the mark off the VM."""
+        with _verb(f"unmark-{ref.name}", Reason.UPDATE_FAILED):
+            return self._work.remove_mark(ref)
+
+    # Tasks
+
+    def poll(self, task: Task) -> Task | None:
+        """The task while it runs; raises what it failed with."""
+        otherwise = _REASONS.get(task.operation, Reason.UPDATE_FAILED)
+        with _verb(f"poll-{task.handle}", otherwise):
+            if task.handle.startswith(SHUTDOWN):
+                return self._work.poll_shutdown(task)
+            told = self._watcher.task(task.handle) or read_task(self._session, task.handle)
+            if told is not None and told.state in RUNNING:
+                return self._work.still(task)
+            return self._ended(task, told, otherwise)
+
+    def _ended(self, task: Task, told: TaskRecord | None, otherwise: Reason) -> Task | None:
+        create = self._creates.of_task(task.handle)
+        if told is not None and told.error is not None:
+            if create is not None and create.stage is Stage.RUNNING:
+                return self._making.failed(create, told.error, task)
+            self._work.over(task.handle)
+            if create is not None and create.stage is Stage.MADE:
+                return None
+            if task.operation == CREATE and isinstance(told.error, vim.fault.DuplicateName):
+                raise Transient(
+                    Reason.PROVIDER_BUSY, "the VM's name is taken; its holder is looked for"
+                )
+            raise faults.driver_error(told.error, otherwise)
+        if create is not None and create.vm is None and told is not None and told.result:
+            self._making.succeeded(create, moid(told.result))
+        self._work.over(task.handle)
+        return None
+
+    def _is_running(self, task: str) -> bool:
+        told = self._watcher.task(task) or read_task(self._session, task)
+        return told is not None and told.state in RUNNING
+
+    # Counting
+
+    def calls(self) -> Mapping[str, int]:
+        """SOAP calls sent so far, by method."""
+        return self._session.calls()
+
+
+def _as_record(entry: Entry) -> VmRecord:
+    """As much of a record as the census tells."""
+    record = VmRecord(entry.moid)
+    record.name = entry.name
+    record.uuid = entry.uuid
+    record.mark = entry.mark.encode() if entry.mark else None
+    record.power = entry.power
+    record.host = entry.host
+    return record
+
+
+@contextmanager
+def _verb(name: str, otherwise: Reason = Reason.INVENTORY_FAILED) -> Iterator[None]:
+    """The frame of every verb: names its calls, and turns every failure into a uniform one."""
+    with faults.translated(otherwise), operation(name):
+        yield
+
+
+@contextmanager
+def open_driver(
+    to: Connection,
+    creates: Creates,
+    timings: Timings,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Iterator[VSphereDriver]:
+    """Log in, and log out at the end; raises `DriverError`."""
+    session = Session(to, timings)
+    session.open()
+    try:
+        yield VSphereDriver(session, to.capabilities, creates, timings, monotonic)
+    finally:
+        session.close()

@@ -1,0 +1,282 @@
+"""What is known of each VM: leaf properties as the watch delivers them, details read on demand."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import unquote
+
+from banlieue.api.meta import format_time
+from banlieue.api.types import PowerState
+from banlieue.providers.vsphere import devices, guest
+from banlieue.providers.vsphere.inventory import Inventory
+from banlieue.providers.vsphere.soap import Found
+from banlieue.sdk.driver import Address, DiskState, Guest, MachineState
+from banlieue.sdk.identity import Mark
+
+MARK_KEY = "banlieue.mark"
+DISKS_KEY = "banlieue.disks"
+HOLD_KEY = "banlieue-hold"
+
+
+def extra_config(key: str) -> str:
+    """The property path of one entry of a VM's extra configuration."""
+    return f'config.extraConfig["{key}"]'
+
+
+MARK = extra_config(MARK_KEY)
+DISKS = extra_config(DISKS_KEY)
+HOLD = extra_config(HOLD_KEY)
+
+_LEAVES = {
+    "name": "name",
+    "config.instanceUuid": "uuid",
+    "config.changeVersion": "change_version",
+    "config.hardware.numCPU": "cpus",
+    "config.hardware.memoryMB": "memory_mib",
+    MARK: "mark",
+    HOLD: "hold",
+    "runtime.powerState": "power",
+    "runtime.connectionState": "connection",
+    "runtime.host": "host",
+    "runtime.bootTime": "boot_time",
+    "guest.ipAddress": "ip",
+    "guest.toolsRunningStatus": "tools",
+}
+WATCHED: tuple[str, ...] = tuple(_LEAVES)
+"""Few and small, since every change of any of them travels; `guest.net` changes constantly."""
+
+DETAILS: tuple[str, ...] = (
+    "config.hardware.device",
+    "config.files.vmPathName",
+    DISKS,
+    "guest.net",
+    "guest.hostName",
+    "guest.guestFullName",
+)
+
+_POWER = {
+    "poweredOn": PowerState.POWERED_ON,
+    "poweredOff": PowerState.POWERED_OFF,
+    "suspended": PowerState.SUSPENDED,
+}
+_RUNNING = "guestToolsRunning"
+_LOST = frozenset({"inaccessible", "invalid", "orphaned"})
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What is read on demand, and the VM's change version and time of the reading."""
+
+    disks: tuple[DiskState, ...]
+    addresses: tuple[Address, ...]
+    hostname: str | None
+    os_name: str | None
+    change_version: str | None
+    read_at: float
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What matters to anybody, without when it was read."""
+        return self.disks, self.addresses, self.hostname, self.os_name
+
+
+class VmRecord:
+    """One VM. Guarded by the lock of `Records`.
+
+    `gone` means the VM left our sight, which proves nothing; `dirty` that we changed it and the
+    watch has not told yet; `details_due` when the details are to be read again.
+    """
+
+    __slots__ = (
+        "boot_time",
+        "change_version",
+        "connection",
+        "cpus",
+        "details",
+        "details_due",
+        "dirty",
+        "gone",
+        "hold",
+        "host",
+        "ip",
+        "mark",
+        "memory_mib",
+        "moid",
+        "name",
+        "power",
+        "tools",
+        "tries",
+        "uuid",
+    )
+
+    def __init__(self, moid: str) -> None:
+        self.moid = moid
+        self.name = ""
+        self.uuid: str | None = None
+        self.change_version: str | None = None
+        self.cpus: int | None = None
+        self.memory_mib: int | None = None
+        self.mark: str | None = None
+        self.hold: str | None = None
+        self.power: str | None = None
+        self.connection: str | None = None
+        self.host: str | None = None
+        self.boot_time: datetime | None = None
+        self.ip: str | None = None
+        self.tools: str | None = None
+        self.details: Details | None = None
+        self.details_due: float | None = None
+        self.tries = 0
+        self.gone = False
+        self.dirty = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the VM is on and its agent runs."""
+        return self.power == "poweredOn" and self.tools == _RUNNING
+
+    @property
+    def readable(self) -> bool:
+        """Whether the vCenter itself knows the VM's configuration at the moment."""
+        return self.uuid is not None and self.connection not in _LOST
+
+    def clear(self) -> None:
+        """Forget every leaf, since what is unset is not told when an object is told whole."""
+        for attribute in _LEAVES.values():
+            setattr(self, attribute, "" if attribute == "name" else None)
+
+    def set(self, path: str, value: Any) -> None:  # noqa: ANN401 - any property
+        """Take over one property; entries of the extra configuration come whole or as values."""
+        attribute = _LEAVES.get(path) or _LEAVES.get(path.removesuffix(".value"))
+        if attribute is None:
+            return
+        if attribute in {"mark", "hold"}:
+            value = getattr(value, "value", value) or None
+        elif attribute == "host":
+            value = getattr(value, "_moId", None)
+        elif attribute == "name":
+            value = unquote(value or "")
+        elif attribute == "uuid":
+            value = value.lower() if value else None
+        elif value is not None and attribute in {"power", "connection", "change_version"}:
+            value = str(value)
+        setattr(self, attribute, value)
+
+    def words(self) -> frozenset[str]:
+        """What a change of this VM is told by: UUID, name, and the UUID its mark speaks of."""
+        mark = Mark.decode(self.mark)
+        return frozenset(filter(None, (self.uuid, self.name, mark.uuid if mark else None)))
+
+
+class Records:
+    """All VMs that are watched or were looked at, by managed object id. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._by_id: dict[str, VmRecord] = {}
+        self._families: dict[str, frozenset[str]] = {}
+
+    def get(self, moid: str) -> VmRecord | None:
+        """The record of a VM."""
+        with self.lock:
+            return self._by_id.get(moid)
+
+    def ensure(self, moid: str) -> VmRecord:
+        """The record of a VM, a new one if there is none."""
+        with self.lock:
+            return self._by_id.setdefault(moid, VmRecord(moid))
+
+    def forget(self, moid: str) -> None:
+        """Drop a VM that is proven gone."""
+        with self.lock:
+            self._by_id.pop(moid, None)
+
+    def with_uuid(self, uuid: str) -> list[VmRecord]:
+        """Records that have, or had when last seen, that instance UUID."""
+        with self.lock:
+            return [record for record in self._by_id.values() if record.uuid == uuid.lower()]
+
+    def all(self) -> list[VmRecord]:
+        """Every record."""
+        with self.lock:
+            return list(self._by_id.values())
+
+    def expect(self, uuid: str, families: frozenset[str]) -> None:
+        """Remember which address families a VM is to have; until then its guest is asked again."""
+        with self.lock:
+            self._families[uuid.lower()] = families
+
+    def is_told(self, record: VmRecord) -> bool:
+        """Whether the guest told at least one address of each family it is to have."""
+        told = guest.families(record.details.addresses if record.details else ())
+        return bool(told) and told >= self._families.get(record.uuid or "", frozenset())
+
+    def take(self, found: Found, now: float) -> VmRecord:
+        """Take over a full read of a VM, leaves and details."""
+        with self.lock:
+            record = self.ensure(found.moid)
+            for path in WATCHED:
+                record.set(path, found.get(path))
+            record.details = read_details(record, found, now)
+            record.details_due = None
+            record.gone = record.dirty = False
+            return record
+
+
+def read_details(record: VmRecord, found: Found, now: float) -> Details:
+    """The details of a VM; addresses once known stay while the agent runs and tells none."""
+    attached: Sequence[Any] = found.get("config.hardware.device") or ()
+    cards = {card.key for card in devices.network_cards(attached)}
+    told = guest.addresses(found.get("guest.net") or (), cards) if record.running else ()
+    if not told and record.running and record.details is not None:
+        told = tuple(item for item in record.details.addresses if item.type != "Hostname")
+    option = found.get(DISKS)
+    return Details(
+        disks=devices.disk_states(
+            attached,
+            devices.decode_slots(getattr(option, "value", None)),
+            found.get("config.files.vmPathName") or "",
+            record.name,
+        ),
+        addresses=told,
+        hostname=found.get("guest.hostName"),
+        os_name=found.get("guest.guestFullName"),
+        change_version=record.change_version,
+        read_at=now,
+    )
+
+
+def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
+    """A record with details in the words of the SDK."""
+    details = record.details
+    cluster = places.cluster_of(record.host) if places else None
+    host = places.hosts.get(record.host or "") if places else None
+    running = record.running
+    hostname = details.hostname if details and running else None
+    told = details.addresses if details and running else ()
+    return MachineState(
+        name=record.name,
+        uuid=record.uuid or "",
+        backend_id=record.moid,
+        mark=Mark.decode(record.mark),
+        power=_POWER.get(record.power or "", PowerState.POWERED_OFF),
+        failure_domain=cluster.id if cluster else None,
+        host=host.name if host else None,
+        addresses=(*told, *_hostname(hostname)),
+        cpus=record.cpus,
+        memory_mib=record.memory_mib,
+        disks=details.disks if details else (),
+        guest=Guest(
+            hostname=hostname,
+            os_name=details.os_name if details and running else None,
+            agent_connected=running,
+        ),
+        held=bool(record.hold),
+        last_boot=format_time(record.boot_time) if record.boot_time else None,
+    )
+
+
+def _hostname(name: str | None) -> Iterable[Address]:
+    return (Address("Hostname", name),) if name else ()
