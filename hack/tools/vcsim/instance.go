@@ -101,10 +101,16 @@ func Start(options Options) (*Instance, error) {
 	in.access = newAccess(in)
 	in.hub = newHub(in)
 	in.guests = newGuests(in, options.Guest)
-	if err := in.build(); err != nil {
+	err := in.build()
+	if err == nil {
+		err = in.serve()
+	}
+	if err != nil {
+		if in.service != nil {
+			in.model.Remove()
+		}
 		return nil, err
 	}
-	in.serve()
 	return in, nil
 }
 
@@ -207,7 +213,13 @@ func (in *Instance) setSessionTimeout() {
 	})
 }
 
-func (in *Instance) serve() {
+func (in *Instance) serve() (err error) {
+	// The simulator panics when it cannot listen.
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("cannot serve: %v", cause)
+		}
+	}()
 	in.service.RegisterEndpoints = true
 	in.service.TLS = in.options.TLS
 	in.service.Listen = &url.URL{Host: in.options.Listen}
@@ -218,6 +230,7 @@ func (in *Instance) serve() {
 	in.server = in.service.NewServer()
 	in.server.Config.Handler = in.observed(in.server.Config.Handler)
 	in.server.Config.ErrorLog = log.Default()
+	return nil
 }
 
 // URL is the address of the SOAP endpoint, without credentials.
