@@ -129,7 +129,12 @@ class ApiProxy:
         url = f"{self._upstream}{request.path_qs}"
         try:
             async with self._session.request(
-                request.method, url, headers=headers, data=body, timeout=aiohttp.ClientTimeout()
+                request.method,
+                url,
+                headers=headers,
+                data=body or None,
+                timeout=aiohttp.ClientTimeout(),
+                skip_auto_headers=["Content-Type"],
             ) as upstream:
                 return await self._answer(request, upstream, write)
         except aiohttp.ClientConnectionError:
