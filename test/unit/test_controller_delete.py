@@ -1,5 +1,7 @@
 """A VirtualMachine goes in order: intent, machine object, then itself; nothing goes unasked."""
 
+from typing import Any
+
 import pytest
 
 from banlieue.api import names
@@ -12,7 +14,7 @@ from test.kit.controllerworld import NAMESPACE, THIS, ControllerWorld, restored
 VM = Key(NAMESPACE, "db-1")
 
 
-async def _running(**spec: object) -> ControllerWorld:
+async def _running(**spec: Any) -> ControllerWorld:  # noqa: ANN401 - spec as users write it
     world = ControllerWorld.ready(one={}, two={"backend": "that"})
     world.add_vm(**spec)
     await world.settle()

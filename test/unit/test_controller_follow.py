@@ -13,7 +13,7 @@ from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS, ControllerWo
 VM = Key(NAMESPACE, "db-1")
 
 
-async def _running(**spec: object) -> ControllerWorld:
+async def _running(**spec: Any) -> ControllerWorld:  # noqa: ANN401 - spec as users write it
     world = ControllerWorld.ready()
     world.add_vm(**spec)
     await world.settle()
@@ -374,7 +374,7 @@ async def test_a_disk_without_a_size_is_refused_before_anything_is_made() -> Non
 
 async def test_an_object_nobody_refers_to_is_removed_unless_something_was_made_for_it() -> None:
     world = await _running()
-    stray = {
+    stray: dict[str, Any] = {
         "metadata": {"namespace": NAMESPACE, "name": "db-1"},
         "spec": {"virtualMachineRef": {"name": "db-1", "uid": "old"}},
     }

@@ -141,7 +141,8 @@ def test_a_failure_domain_that_cannot_take_it_says_why(
 def test_a_static_address_needs_a_range_that_allows_it() -> None:
     wanted = demand(static_addresses=(StaticAddress("prod", "10.0.0.7"),))
     assert chosen(schedule(wanted, [site(allow_static={"prod": ("10.0.0.0/28",)})], [])) == "one-a"
-    assert refusal(schedule(wanted, [site(allow_static={"prod": ("10.0.1.0/28",)})], []))
+    other = schedule(wanted, [site(allow_static={"prod": ("10.0.1.0/28",)})], [])
+    assert refusal(other).reason is Reason.NETWORK_NOT_AVAILABLE
 
 
 def test_contradictions_of_class_and_image_are_lasting_and_full_hosts_are_not() -> None:
@@ -236,12 +237,14 @@ def test_promises_that_a_capacity_does_not_count_yet_are_taken_off() -> None:
     promised = resident("y", where, digest="f" * 64, memory_mib=4096)
     late = resident("z", where, digest="0" * 64, memory_mib=4096)
     assert isinstance(schedule(demand(), sites, [counted, promised]), Placed)
-    assert refusal(schedule(demand(), sites, [promised, late]))
+    full = refusal(schedule(demand(), sites, [promised, late]))
+    assert full.reason is Reason.INSUFFICIENT_CAPACITY
 
 
 def test_memory_may_be_promised_several_times_over() -> None:
     full = domain("a", capacity=Capacity(8192, 0))
-    assert refusal(schedule(demand(), [site("one", full)], []))
+    refused = refusal(schedule(demand(), [site("one", full)], []))
+    assert refused.reason is Reason.INSUFFICIENT_CAPACITY
     generous = site("one", full, overcommit_memory=1.5)
     assert isinstance(schedule(demand(), [generous], []), Placed)
 

@@ -46,12 +46,12 @@ class Ledger:
         self._refusals: dict[Place, list[_Refusal]] = {}
 
     def residents(self) -> list[Resident]:
-        """Everybody who is somewhere; a promise counts beside what is observed."""
+        """Everybody, in no order; a promise counts beside what is observed."""
         merged = dict(self._observed)
         for key, promise in self._promised.items():
             seen = merged.get(key)
             merged[key] = _both(seen, promise) if seen else promise
-        return [merged[key] for key in sorted(merged)]
+        return list(merged.values())
 
     def seed(self, residents: Iterable[Resident]) -> None:
         """Take over what the cache knew when the process started; later knowledge wins."""
@@ -127,11 +127,11 @@ class Ledger:
 
     def at(self, provider: Key) -> list[Key]:
         """Machines that are, or are promised to be, on a Provider."""
-        return [
+        return sorted(
             resident.key
             for resident in self.residents()
             if any(place.provider == provider for place in resident.places)
-        ]
+        )
 
 
 def _both(seen: Resident, promise: Resident) -> Resident:

@@ -92,7 +92,7 @@ class Crowd:
     def _occupy(self, term: Apart, resident: Resident) -> None:
         for zone in self._zones(term.topology_key, resident):
             if term.required and term.topology_key != TOPOLOGY_HOST:
-                self._required.setdefault(zone, resident.key)
+                self._required[zone] = min(self._required.get(zone, resident.key), resident.key)
             else:
                 self._preferred[zone] = self._preferred.get(zone, 0) + 1
 

@@ -2,6 +2,7 @@
 
 from banlieue.api.reasons import ConditionType
 from banlieue.controller import blueprint, facts, teardown, writes
+from banlieue.controller.assume import REFUSAL_SECONDS
 from banlieue.controller.kinds import Found, reference_to
 from banlieue.controller.placement import Decision, Demand, Place, Placed
 from banlieue.controller.refer import remove_refused
@@ -10,8 +11,6 @@ from banlieue.controller.scope import Scope
 from banlieue.sdk.conditions import false
 from banlieue.sdk.kube import Key
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
-
-_RETRY_SECONDS = 60.0
 
 
 async def redo_refused(scope: Scope) -> Outcome:
@@ -28,7 +27,8 @@ async def redo_refused(scope: Scope) -> Outcome:
     decision = await _decide(scope, wanted, where, refused.reason if refused else "")
     if not isinstance(decision, Placed):
         scope.settle(false(ConditionType.INFRASTRUCTURE_READY, decision.reason, decision.message))
-        return Wait(decision.reason, decision.message, _RETRY_SECONDS)
+        scope.wait_for_others()
+        return Wait(decision.reason, decision.message, REFUSAL_SECONDS)
     found = Found(kind, raw)
     if decision.place.provider == where.provider:
         return await _elsewhere_here(scope, found, decision.place)

@@ -116,16 +116,16 @@ class Scope:
     def of(cls, services: Services, raw: Obj) -> "Scope":
         """Start a pass with what the status says and the objects the spec names."""
         vm = VirtualMachine.from_api(raw)
-        reference = vm.status.infrastructure_ref
+        reference, placed = vm.status.infrastructure_ref, vm.status.scheduled
         if reference is not None and reference.namespace != (vm.metadata.namespace or ""):
-            reference = None  # restored into another namespace: that machine is somebody else's
+            reference = placed = None  # restored elsewhere: that machine is somebody else's
         spec = vm.spec
         return cls(
             services=services,
             raw=raw,
             vm=vm,
             reference=reference,
-            scheduled=vm.status.scheduled if reference else None,
+            scheduled=placed,
             vm_class=services.vm_class(spec.class_ref.name) if spec.class_ref else None,
             image=services.image(spec.image_ref.name) if spec.image_ref else None,
         )

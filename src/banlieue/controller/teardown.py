@@ -67,10 +67,10 @@ async def decide(api: ApiClient, machine: Found) -> TeardownMode | None:
     except NotFound:
         return TeardownMode.RELEASE
     vm = VirtualMachine.from_api(owner)
-    if vm.metadata.deletion_timestamp is None:
-        return TeardownMode.RELEASE
     if vm.spec.paused:
         return None
+    if vm.metadata.deletion_timestamp is None:
+        return TeardownMode.RELEASE
     if not refers(vm, machine):
         return TeardownMode.RELEASE
     orphan = deletion_policy(vm) is DeletionPolicy.ORPHAN
