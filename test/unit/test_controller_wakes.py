@@ -13,8 +13,8 @@ from banlieue.controller.wakes import MIRROR_DELAY, Wakes
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change, Priority
 from banlieue.sdk.testing.fakes import FakeClock
-from banlieue.sdk.testing.memory_api import MemoryApi
-from test.kit.controllerworld import THIS, domain
+from banlieue.sdk.testing.memory_api import Call, MemoryApi, Moment
+from test.kit.controllerworld import THIS, ControllerWorld, domain
 
 PROVIDER = Key("system", "one")
 PLACED, WAITING = Key("ns", "placed"), Key("ns", "waiting")
@@ -179,3 +179,27 @@ def test_only_machines_that_need_a_decision_are_looked_at() -> None:
     made["metadata"]["deletionTimestamp"] = "x"
     (request,) = wakes.stray_machine(THIS, Change(THIS, key, None, made))
     assert request.delay == 0
+
+
+async def test_an_image_that_gets_ready_in_the_middle_of_a_pass_is_not_missed() -> None:
+    world = ControllerWorld.ready()
+    image = Key("", "ubuntu")
+
+    def ready(obj: Obj) -> None:
+        obj["status"]["perProvider"][0]["ready"] = True
+
+    world.api.edit(
+        VM_IMAGES, image, lambda obj: obj["status"]["perProvider"][0].update(ready=False)
+    )
+    world.add_vm("db-1")
+    edited = []
+
+    def hook(call: Call, moment: Moment) -> None:
+        first_write = call.resource == VIRTUAL_MACHINES and call.verb == "json_patch"
+        if first_write and moment is Moment.AFTER and not edited:
+            edited.append(world.api.edit(VM_IMAGES, image, ready))
+
+    world.api.intercept(hook)
+    await world.settle(seconds=5)
+    assert edited
+    assert world.condition("Ready")["status"] == "True"

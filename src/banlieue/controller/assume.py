@@ -79,7 +79,7 @@ class Ledger:
         self._waiting[key] = on
 
     def resume(self, key: Key) -> None:
-        """A pass looks anew whether the machine has to wait."""
+        """The machine waits for nothing any more."""
         self._waiting.pop(key, None)
 
     def forget(self, key: Key) -> bool:

@@ -111,6 +111,7 @@ class Scope:
     epoch: int = 0
     found: dict[ConditionType, Finding] = field(default_factory=dict)
     gone: bool = False
+    waits: bool = False
 
     @classmethod
     def of(cls, services: Services, raw: Obj) -> "Scope":
@@ -201,6 +202,13 @@ class Scope:
 
     def wait_for_others(self) -> None:
         """Ask to be woken when class, image, a Provider or a neighbour changes."""
+        self.waits = True
+
+    def listen(self) -> None:
+        """Be woken from now on, until the pass has ended without a need to wait.
+
+        What is decided upon is read as the pass goes on: a change in the meantime must not be lost.
+        """
         spec = self.vm.spec
         self.services.ledger.wait(
             self.key,

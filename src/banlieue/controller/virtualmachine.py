@@ -26,20 +26,23 @@ class VirtualMachineReconciler:
     async def reconcile(self, key: Key) -> Result:
         """Look at one VirtualMachine once; never waits for a machine."""
         raw = self.services.ctx.cache.get(VIRTUAL_MACHINES, key)
-        self.services.ledger.resume(key)
         if raw is None:
             self._forget(key)
             return Result()
         scope = Scope.of(self.services, raw)
+        scope.listen()
         before = scope.vm.status
         if scope.vm.spec.paused:
             await self._pause(scope)
+            self.services.ledger.resume(key)
             return Result()
         outcome = await run_phases(DELETE_PHASES if scope.deleting else PHASES, scope)
         if scope.gone:
             self._forget(key)
             return Result()
         await scope.write_status(outcome)
+        if not scope.waits:
+            self.services.ledger.resume(key)
         self._account(scope)
         for note in announce.notes(before, scope.vm.status):
             self.services.ctx.recorder.event(
