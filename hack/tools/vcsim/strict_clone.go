@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path"
 	"reflect"
 	"slices"
@@ -67,6 +68,10 @@ func (c *cloning) run(ctx *simulator.Context) (types.AnyType, types.BaseMethodFa
 	}
 	if fault := c.finish(ctx, vm); fault != nil {
 		c.in.removeMachine(ctx, vm)
+		// Nothing in it was ever anybody's.
+		if directory, ok := c.in.datastoreFile(c.in.datacenterOf(c.place.folder), directoryOf(vm)); ok {
+			_ = os.RemoveAll(directory)
+		}
 		return nil, fault
 	}
 	if c.req.Spec.PowerOn && !c.req.Spec.Template {

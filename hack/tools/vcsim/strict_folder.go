@@ -75,13 +75,18 @@ func (f *strictFolder) create(
 func (f *strictFolder) MoveIntoFolderTask(
 	ctx *simulator.Context, req *types.MoveIntoFolder_Task,
 ) soap.HasFault {
-	for _, ref := range req.List {
-		name := f.in.nameOf(ref)
-		if other := f.in.sibling(f.Self, name); other != nil && *other != ref {
-			return f.in.failTask(f.Self, f.in.duplicate(f.Self, name, nil)).MoveIntoFolderTask(ctx, req)
+	run := func(c *simulator.Context) (types.AnyType, types.BaseMethodFault) {
+		for _, ref := range req.List {
+			name := f.in.nameOf(ref)
+			if other := f.in.sibling(f.Self, name); other != nil && *other != ref {
+				return nil, f.in.duplicate(f.Self, name, nil)
+			}
 		}
+		res := f.Folder.MoveIntoFolderTask(c, req).(*methods.MoveIntoFolder_TaskBody)
+		return f.in.hub.wait(res.Res.Returnval)
 	}
-	return f.Folder.MoveIntoFolderTask(ctx, req)
+	task := f.in.startTask(ctx, f.Self, "MoveIntoFolder_Task", run)
+	return &methods.MoveIntoFolder_TaskBody{Res: &types.MoveIntoFolder_TaskResponse{Returnval: task}}
 }
 
 // DestroyTask destroys what is in the folder, as vCenter does; the simulator loses the machines.

@@ -82,31 +82,31 @@ func (in *Instance) removeMachine(ctx *simulator.Context, vm *simulator.VirtualM
 	if fault != nil {
 		return fault
 	}
-	var keptFiles []string
 	for _, disk := range disks {
-		file, ok := in.datastoreFile(dc, disk.File)
-		switch {
-		case !ok:
-		case kept[disk.File]:
-			keptFiles = append(keptFiles, file)
-		default:
+		if file, ok := in.datastoreFile(dc, disk.File); ok && !kept[disk.File] {
 			_ = os.Remove(file)
 			_ = os.Remove(simulator.VirtualDiskBackingFileName(file))
 		}
 	}
-	if directory, ok := in.datastoreFile(dc, directoryOf(vm)); ok && !holds(directory, keptFiles) {
-		_ = os.RemoveAll(directory)
+	if directory, ok := in.datastoreFile(dc, directoryOf(vm)); ok {
+		removeButDisks(directory)
 	}
 	return nil
 }
 
-func holds(directory string, files []string) bool {
-	for _, file := range files {
-		if strings.HasPrefix(file, directory+string(filepath.Separator)) {
-			return true
+// removeButDisks empties the directory of a machine whose disks are deleted already. The disks that
+// are left were detached before, or are to be kept; vCenter leaves them, too.
+func removeButDisks(directory string) {
+	left, err := os.ReadDir(directory)
+	if err != nil {
+		return
+	}
+	for _, file := range left {
+		if filepath.Ext(file.Name()) != ".vmdk" {
+			_ = os.RemoveAll(filepath.Join(directory, file.Name()))
 		}
 	}
-	return false
+	_ = os.Remove(directory) // stays while there is a disk in it
 }
 
 // keepsDisk says whether a disk is a first-class disk that outlives its machine.

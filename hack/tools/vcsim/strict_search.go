@@ -168,7 +168,8 @@ func (s *strictSearch) child(ctx *simulator.Context, parent moRef, name string) 
 }
 
 // children are the objects directly below one. A folder is read in its lock: while a machine is
-// created in it, the folder holds a machine that has no name yet.
+// created in it, the folder holds a machine that has no name yet. So this must not be called while
+// the caller's method holds that lock, but from a task.
 func (in *Instance) children(parent moRef) []moRef {
 	object := in.registry().Get(parent)
 	if object == nil {

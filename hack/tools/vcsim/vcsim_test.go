@@ -701,3 +701,42 @@ func TestControlRefusesUnknownFields(t *testing.T) {
 		t.Error(errors.Join(err, errors.New("the control interface listens beyond loopback")))
 	}
 }
+
+func TestMovesBetweenFolders(t *testing.T) {
+	l := newLab(t)
+	ref := l.made("web")
+	inner, err := l.folder().CreateFolder(l.ctx, "inner")
+	l.must(err)
+	move := func(to *object.Folder) types.BaseMethodFault {
+		task, err := to.MoveInto(l.ctx, []moRef{ref})
+		l.must(err)
+		_, fault := l.in.hub.wait(task.Reference())
+		return fault
+	}
+	if fault := move(inner); fault != nil {
+		t.Fatalf("%#v", fault)
+	}
+	if path := l.in.pathOf(l.vm(ref)); path != "/DC0/vm/inner/web" {
+		t.Error(path)
+	}
+	l.made("web")
+	wants[*types.DuplicateName](l, move(l.folder()))
+	task, err := inner.Destroy(l.ctx)
+	l.must(err)
+	l.must(task.Wait(l.ctx))
+	if l.in.registry().Get(ref) != nil || l.in.registry().Get(inner.Reference()) != nil {
+		t.Error("something of the folder is left")
+	}
+}
+
+func TestFinishedTasksAreForgotten(t *testing.T) {
+	l := newLab(t, func(o *Options) { o.TaskRetention = 50 * time.Millisecond })
+	task, err := l.machine("ubuntu").Clone(l.ctx, l.folder(), "web", l.cloneSpec())
+	l.must(err)
+	l.eventually("a task that is gone", func() bool {
+		return l.in.registry().Get(task.Reference()) == nil
+	})
+	if len(l.in.machines()) != 3 {
+		t.Error("the machine is gone too")
+	}
+}
