@@ -245,3 +245,31 @@ def test_identity_is_the_pods_when_it_has_one(monkeypatch: pytest.MonkeyPatch) -
     assert default_identity(random.Random(1)) == "pod-1_123"
     monkeypatch.delenv("POD_NAME")
     assert default_identity(random.Random(1)) != default_identity(random.Random(2))
+
+
+async def test_renewing_costs_one_request(rig: Rig) -> None:
+    rig.candidate("one")
+    await settle()
+    rig.api.calls.clear()
+    await rig.advance(100)
+    assert {it.verb for it in rig.api.calls} == {"json_patch"}
+    assert len(rig.api.calls) <= 13
+
+
+async def test_a_deleted_lease_is_made_again(rig: Rig) -> None:
+    first = rig.candidate("one")
+    await settle()
+    rig.api.drop(LEASES, KEY)
+    await rig.advance(13)
+    assert first.history == ["won"]
+    assert (await rig.lease())["spec"]["holderIdentity"] == "one"
+
+
+async def test_releasing_does_not_wait_for_ever(rig: Rig) -> None:
+    first = rig.candidate("one")
+    await settle()
+    first.link.hang = True
+    releasing = asyncio.ensure_future(first.elector.release())
+    await rig.clock.advance(6.0)
+    assert releasing.done()
+    assert not first.elector.held

@@ -88,7 +88,7 @@ def test_secrets_are_never_rendered(output: io.StringIO, log_format: logs.Format
 def test_text_is_for_people(output: io.StringIO) -> None:
     logs.configure(log_format="text", stream=output)
     logging.getLogger("x").warning("it waits", extra={"reason": "ImageNotFound"})
-    assert "WARN it waits  reason=ImageNotFound" in output.getvalue()
+    assert "WARN  it waits  reason=ImageNotFound" in output.getvalue()
 
 
 def test_chatty_libraries_are_tamed(output: io.StringIO) -> None:

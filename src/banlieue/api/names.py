@@ -92,6 +92,8 @@ def machine_finalizer(kind: str) -> str:
 
 MANAGER_CONTROLLER = f"{GROUP}/controller"
 MANAGER_OPERATOR = f"{GROUP}/operator"
+MANAGER_LEASE = f"{GROUP}/lease"
+MANAGER_EVENTS = f"{GROUP}/events"
 
 
 def provider_manager(backend: str, provider_namespace: str, provider_name: str) -> str:

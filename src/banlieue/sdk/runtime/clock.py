@@ -2,10 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from random import Random
+from typing import Any, TypeVar
 
 from banlieue.sdk.reconcile import Clock
+
+T = TypeVar("T")
 
 
 class SystemClock:
@@ -34,6 +38,24 @@ async def happens(event: asyncio.Event, clock: Clock, *, within: float) -> bool:
         waiting.cancel()
         timer.cancel()
     return event.is_set()
+
+
+async def finish(work: Coroutine[Any, Any, T], clock: Clock, *, within: float) -> T:
+    """Await something, but not for longer than so many seconds of a clock.
+
+    Raises:
+        TimeoutError: it took longer, and was cancelled.
+    """
+    task = asyncio.ensure_future(work)
+    timer = asyncio.ensure_future(clock.sleep(within))
+    try:
+        await asyncio.wait((task, timer), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        timer.cancel()
+        task.cancel()
 
 
 def make_rng(seed: int | None = None) -> Random:

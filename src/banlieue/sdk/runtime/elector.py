@@ -5,7 +5,6 @@ never by the times written in it. A holder that cannot renew in time knows it ha
 anybody else can take over. Only JSON patches with a version test write the record.
 """
 
-import asyncio
 import logging
 import os
 import socket
@@ -15,15 +14,17 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+from banlieue.api.names import MANAGER_LEASE
 from banlieue.api.resources import LEASES
 from banlieue.sdk import kube
 from banlieue.sdk.kube import ApiClient, Key, Obj
 from banlieue.sdk.reconcile import Clock
+from banlieue.sdk.runtime.clock import finish
 
 log = logging.getLogger(__name__)
 
-MANAGER = "banlieue.io/lease"
 _JITTER = 0.2
+_RELEASE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class Elector:
         self._callbacks = callbacks or Callbacks()
         self._seen: _Seen | None = None
         self._renewed: float | None = None
+        self._mine: Obj | None = None
         self._told = False
 
     @property
@@ -113,32 +115,29 @@ class Elector:
             await self._clock.sleep(self._pause())
 
     async def release(self) -> None:
-        """Give the Lease to whoever wants it next, if it is ours. Never raises `ApiError`."""
+        """Give the Lease to whoever wants it next, if it is ours; takes 5 s at most.
+
+        Never raises `ApiError`: what is not released expires.
+        """
         if not self.held:
             return
-        self._renewed = None
+        self._renewed = self._mine = None
         self._tell_state()
         try:
-            lease = await self._api.get(LEASES, self.key)
-            if _holder(lease) == self.identity:
-                await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
-        except kube.ApiError as e:
+            await finish(self._give_up(), self._clock, within=_RELEASE)
+        except (kube.ApiError, TimeoutError) as e:
             log.warning("lease not released", extra={"lease": str(self.key), "error": str(e)})
+
+    async def _give_up(self) -> None:
+        lease = await self._api.get(LEASES, self.key)
+        if _holder(lease) == self.identity:
+            await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
 
     async def _attempt(self) -> None:
         """One round trip or two; never longer than we may go without renewal."""
-        timer = asyncio.ensure_future(self._clock.sleep(self._patience()))
-        attempt = asyncio.ensure_future(self._acquire_or_renew())
         try:
-            await asyncio.wait((timer, attempt), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            attempt.cancel()
-        try:
-            await attempt
-        except asyncio.CancelledError:
-            if not attempt.cancelled():
-                raise
+            await finish(self._acquire_or_renew(), self._clock, within=self._patience())
+        except TimeoutError:
             log.warning("lease request took too long", extra={"lease": str(self.key)})
         except (kube.Conflict, kube.AlreadyExists):
             log.debug("lease changed meanwhile", extra={"lease": str(self.key)})
@@ -146,11 +145,13 @@ class Elector:
             log.warning("lease request failed", extra={"lease": str(self.key), "error": str(e)})
 
     async def _acquire_or_renew(self) -> None:
+        if self._mine is not None and await self._renew(self._mine):
+            return
         started = self._clock.monotonic()
         try:
             lease = await self._api.get(LEASES, self.key)
         except kube.NotFound:
-            lease = await self._api.create(LEASES, self._new_lease(), manager=MANAGER)
+            lease = await self._api.create(LEASES, self._new_lease(), manager=MANAGER_LEASE)
             self._note(lease, started)
             return
         self._observe(lease)
@@ -163,10 +164,21 @@ class Elector:
             return
         self._note(await self._write(lease, spec), started)
 
+    async def _renew(self, lease: Obj) -> bool:
+        """Renew without reading first; false when somebody else touched the record."""
+        started = self._clock.monotonic()
+        self._mine = None
+        try:
+            renewed = await self._write(lease, {"renewTime": _micro_time(self._clock.now())})
+        except (kube.Conflict, kube.NotFound):
+            return False
+        self._note(renewed, started)
+        return True
+
     def _note(self, lease: Obj, started: float) -> None:
         self._observe(lease)
         if _holder(lease) == self.identity:
-            self._renewed = started
+            self._renewed, self._mine = started, lease
 
     def _observe(self, lease: Obj) -> None:
         self.holder = _holder(lease)
@@ -216,7 +228,7 @@ class Elector:
         if "spec" not in lease:
             ops.append({"op": "add", "path": "/spec", "value": {}})
         ops += [{"op": "add", "path": f"/spec/{name}", "value": it} for name, it in spec.items()]
-        return await self._api.json_patch(LEASES, self.key, ops, manager=MANAGER)
+        return await self._api.json_patch(LEASES, self.key, ops, manager=MANAGER_LEASE)
 
     async def _tell(self) -> None:
         if not self.held:

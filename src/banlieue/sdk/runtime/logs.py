@@ -19,6 +19,7 @@ from banlieue.sdk.runtime import passes
 Format = Literal["json", "text"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SHORT_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 _MASK = "[withheld]"
 _QUIET = {
     # The source reports lost and regained watches once each; kopf repeats every attempt.
@@ -95,8 +96,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Render the record."""
         fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
-        level = record.levelname[:4]
-        text = f"{_timestamp(record)} {level:<4} {record.getMessage()}"
+        level = _SHORT_LEVELS.get(record.levelname, record.levelname)
+        text = f"{_timestamp(record)} {level:<5} {record.getMessage()}"
         if fields:
             text = f"{text}  {fields}"
         if record.exc_info:

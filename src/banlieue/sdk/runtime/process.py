@@ -126,6 +126,7 @@ class Process:
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._ending = asyncio.Event()
         self._failure = ""
+        self._grace = options.grace
         self._code = EXIT_OK
         self._started = False
         self._stopping = False
@@ -234,7 +235,7 @@ class Process:
 
     async def _lose(self) -> None:
         # Somebody else may act from now on: no pass may go on.
-        self._engine.cut_short()
+        self._grace = 0.0
         self._fail("the lease was lost")
 
     def _elector(self, key: Key, on_held: Callback | None, on_lost: Callback | None) -> Elector:
@@ -268,7 +269,7 @@ class Process:
             log.error("stopping after a failure", extra={"failure": self._failure})
         else:
             log.info("stopping")
-        await self._engine.drain(self.options.grace)
+        await self._engine.drain(self._grace)
         for hook in self._on_stop:
             # One hook that fails must not keep the leases from being released.
             try:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+from banlieue.api.names import MANAGER_EVENTS
 from banlieue.api.reasons import EventReason
 from banlieue.api.resources import EVENTS
 from banlieue.sdk import kube
@@ -21,7 +22,6 @@ from banlieue.sdk.runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-MANAGER = "banlieue.io/events"
 NOTE_LIMIT = 1024
 _NAME_LIMIT = 253
 _WAITING = 1000
@@ -119,7 +119,7 @@ class EventRecorder:
     async def _write(self, job: _Job) -> None:
         if not job.repeated:
             try:
-                await self._api.create(EVENTS, job.body, manager=MANAGER)
+                await self._api.create(EVENTS, job.body, manager=MANAGER_EVENTS)
                 return
             except kube.AlreadyExists:
                 pass
@@ -131,7 +131,7 @@ class EventRecorder:
             there = await self._api.get(EVENTS, key)
         except kube.NotFound:
             # Events expire after an hour or so; what is said again then is news.
-            await self._api.create(EVENTS, body, manager=MANAGER)
+            await self._api.create(EVENTS, body, manager=MANAGER_EVENTS)
             return
         count = ((there.get("series") or {}).get("count") or 1) + 1
         series = {"count": count, "lastObservedTime": body["eventTime"]}
@@ -140,7 +140,7 @@ class EventRecorder:
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/series", "value": series},
         ]
-        await self._api.json_patch(EVENTS, key, ops, manager=MANAGER)
+        await self._api.json_patch(EVENTS, key, ops, manager=MANAGER_EVENTS)
 
     def _body(self, obj: Obj, reason: str, note: str, *, warning: bool) -> Obj:
         meta = obj.get("metadata") or {}
