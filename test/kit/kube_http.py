@@ -1,8 +1,10 @@
 """HTTPS to an API server: connections kept per thread, errors as the server words them."""
 
+import contextlib
 import http.client
 import json
 import select
+import socket
 import ssl
 import tempfile
 import threading
@@ -54,11 +56,17 @@ class ApiConnection:
             self._headers["Authorization"] = f"Bearer {access.token}"
         self._local = threading.local()
         self._all: list[http.client.HTTPSConnection] = []
+        self._streams: set[http.client.HTTPSConnection] = set()
 
     def close(self) -> None:
-        """Close the connections of all threads; the next request opens a new one."""
+        """Close the connections of all threads; the next request opens a new one.
+
+        Streams end, as if the server had broken off.
+        """
         for connection in self._all:
             connection.close()
+        for connection in tuple(self._streams):
+            _break_off(connection)
 
     def request(
         self,
@@ -93,6 +101,7 @@ class ApiConnection:
             KubeError: The answer is an error, or the connection broke off.
         """
         connection = self._open(timeout)
+        self._streams.add(connection)
         try:
             connection.request("GET", _target(path, query), headers=self._headers)
             answer = connection.getresponse()
@@ -102,6 +111,7 @@ class ApiConnection:
         except (OSError, http.client.HTTPException) as error:
             raise _unreachable("GET", path, error) from error
         finally:
+            self._streams.discard(connection)
             connection.close()
 
     def _attempt(
@@ -160,6 +170,15 @@ def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     while data := answer.read1(_CHUNK):
         *lines, rest = (rest + data).split(b"\n")
         yield from lines
+
+
+def _break_off(connection: http.client.HTTPSConnection) -> None:
+    """Wake whoever reads from it, in another thread; that one closes it."""
+    sock: socket.socket | None = connection.sock
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            # Not SSLSocket.shutdown: that takes the TLS object from under the reading thread.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def _unreachable(method: str, target: str, error: Exception) -> KubeError:

@@ -43,13 +43,15 @@ class Role:
         self.name = name
         self.port = free_port()
         self.user = ""
+        self.kubeconfig = kubeconfig
+        self.command = [
+            *(sys.executable, "-m", "banlieue", *arguments),
+            *("--http-port", str(self.port)),
+            *("--kubeconfig", str(kubeconfig)),
+        ]
         self.process = Process(
             name,
-            [
-                *(sys.executable, "-m", "banlieue", *arguments),
-                *("--http-port", str(self.port)),
-                *("--kubeconfig", str(kubeconfig)),
-            ],
+            self.command,
             log_file=directory / f"{name}.log",
             env=_environment(name),
             grace=30.0,

@@ -1,0 +1,110 @@
+"""An installation under a test, with the checkers that run beside every test over real processes.
+
+What they find fails the test when the block ends, whatever the test itself looked at: statuses a
+client would stumble over, secrets where somebody could read them, defects in the logs.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from banlieue.sdk.testing.conformance_target import ConformanceTarget
+from test.kit.controlplane import ControlPlane
+from test.kit.installed import Registered
+from test.kit.secretscan import SecretScan, scan_of
+from test.kit.stack import Role, Stack
+from test.kit.statuswatch import StatusWatch
+
+_DEFECTS: Final = frozenset({"error", "critical"})
+_SHOWN: Final = 4000
+
+
+class CheckError(AssertionError):
+    """A checker found something; the message shows all of it."""
+
+
+@dataclass
+class Watched:
+    """banlieue registered with a backend, and who looks over its shoulder.
+
+    Attributes:
+        registered: The installation.
+        status: Every version of everything it reported.
+        planted: More texts that must show up nowhere; a test may add to it.
+    """
+
+    registered: Registered
+    status: StatusWatch
+    planted: list[str] = field(default_factory=list)
+
+    @property
+    def stack(self) -> Stack:
+        """The roles and where they are installed."""
+        return self.registered.stack
+
+    def scan(self) -> SecretScan:
+        """Look for all planted secrets in everything that is shown now."""
+        scan = scan_of(self.registered.target, self.stack, *self.planted)
+        scan.look_at(self.stack)
+        return scan
+
+    def check(self) -> None:
+        """End the watch and raise what there is to tell.
+
+        Raises:
+            CheckError: There is something.
+        """
+        self.status.stop()
+        told = [
+            self.status.report(),
+            self.scan().report(),
+            *(line for role in self.stack.roles for line in defects(role)),
+        ]
+        if text := "\n\n".join(filter(None, told)):
+            raise CheckError(text)
+
+
+@contextmanager
+def watched(
+    control_plane: ControlPlane, directory: Path, target: ConformanceTarget
+) -> Iterator[Watched]:
+    """banlieue installed and registered with a backend; no role runs yet.
+
+    Args:
+        control_plane: Where; it holds nothing of ours before and after.
+        directory: Where to put logs.
+        target: The backend.
+
+    Raises:
+        CheckError: At the end, when a checker found something.
+    """
+    with Stack(control_plane, directory) as stack:
+        stack.install()
+        with StatusWatch(control_plane) as status:
+            found = Watched(Registered(stack, target), status)
+            try:
+                found.registered.register()
+                yield found
+                found.check()
+            finally:
+                status.stop()
+                stack.purge()
+
+
+def defects(role: Role) -> Iterator[str]:
+    """Log records that tell of a defect of ours: errors, and everything with a traceback."""
+    for line in role.logs().splitlines():
+        if _tells_defect(line):
+            yield f"log of {role.name}: {line[:_SHOWN]}"
+
+
+def _tells_defect(line: str) -> bool:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        # Words of the interpreter itself; a record that a kill cut off begins like any other.
+        return bool(line) and not line.startswith("{")
+    return record.get("level") in _DEFECTS or "exception" in record
