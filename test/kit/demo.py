@@ -40,6 +40,7 @@ NAMESPACE = "demo"
 TEMPLATE = "ubuntu-24.04"
 PROVIDER = "demo-vcenter"
 _STOP = '{"spec":{"desiredPowerState":"PoweredOff"}}'
+_LOG_WIDTH = 140
 _READY_SECONDS = 120.0
 _GONE_SECONDS = 120.0
 
@@ -181,7 +182,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", default=bool(os.environ.get("KEEP")))
     parser.add_argument("--vms", type=int, default=3)
     options = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     directory = Path(tempfile.mkdtemp(prefix="banlieue-demo-"))
     demo = Demo(console, directory, [f"vm-{number + 1}" for number in range(options.vms)])
     try:

@@ -24,6 +24,7 @@ USERNAME: Final = "administrator@vsphere.local"
 PLANTED_PASSWORD: Final = "planted-4712-vcsim-password"
 
 _START_TIMEOUT: Final = 60.0
+_GRACE: Final = 0.5
 _numbers = itertools.count()
 
 
@@ -125,8 +126,8 @@ class VCSim(VCSimControl):
         return self
 
     def stop(self) -> None:
-        """End it; machines and datastores are gone."""
-        self.process.stop()
+        """End it; machines and datastores are gone. Clients that wait for updates are cut off."""
+        self.process.stop(grace=_GRACE)
         shutil.rmtree(self._datastores, ignore_errors=True)
 
     def kill9(self) -> None:
