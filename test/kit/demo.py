@@ -106,6 +106,13 @@ class Demo:
         self._say(f"Provider {PROVIDER} is Ready with failure domains {', '.join(domains)}")
         kube.apply(vm_class())
         kube.apply(vm_image({"vsphere": TEMPLATE}))
+        kube.wait_for(
+            "vmimages",
+            "ubuntu",
+            until=lambda it: condition(it, "Ready")[0] == "True",
+            timeout=30,
+            what="Ready",
+        )
         kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         for name in self.names:
             kube.apply(virtual_machine(NAMESPACE, name))
