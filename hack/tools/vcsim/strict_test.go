@@ -1,179 +1,21 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/vmware/govmomi/fault"
-	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/session"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25"
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
-	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 )
-
-const patience = 20 * time.Second
-
-// lab is a simulated vCenter and a client that is logged in to it.
-type lab struct {
-	*testing.T
-
-	in     *Instance
-	ctx    context.Context
-	client *vim25.Client
-	finder *find.Finder
-}
-
-func newLab(t *testing.T, change ...func(*Options)) *lab {
-	t.Helper()
-	options := Options{
-		Listen: "127.0.0.1:0", Model: simulator.VPX(), APIVersion: "8.0.3.0", Strict: true,
-		DRS: "fullyAutomated", Templates: []string{"ubuntu", "debian"},
-		Template: TemplateShape{DiskGiB: 2, Firmware: "efi", GuestID: "ubuntu64Guest", InFolder: true},
-		Guest:    defaultGuestSettings(), Username: "admin", Password: "secret",
-	}
-	options.Model.Machine = 0
-	for _, c := range change {
-		c(&options)
-	}
-	in, err := Start(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(in.Close)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
-	t.Cleanup(cancel)
-	l := &lab{T: t, in: in, ctx: ctx}
-	l.client = l.login("admin", "secret")
-	l.finder = find.NewFinder(l.client)
-	dc, err := l.finder.DefaultDatacenter(ctx)
-	l.must(err)
-	l.finder.SetDatacenter(dc)
-	return l
-}
-
-func (l *lab) connect() *vim25.Client {
-	l.Helper()
-	u, err := url.Parse(l.in.URL())
-	l.must(err)
-	client, err := vim25.NewClient(l.ctx, soap.NewClient(u, true))
-	l.must(err)
-	return client
-}
-
-func (l *lab) login(name, password string) *vim25.Client {
-	l.Helper()
-	client := l.connect()
-	l.must(session.NewManager(client).Login(l.ctx, url.UserPassword(name, password)))
-	return client
-}
-
-func (l *lab) must(err error) {
-	l.Helper()
-	if err != nil {
-		l.Fatal(err)
-	}
-}
-
-func (l *lab) eventually(what string, holds func() bool) {
-	l.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if holds() {
-			return
-		}
-	}
-	l.Fatalf("not in time: %s", what)
-}
-
-func (l *lab) folder() *object.Folder {
-	l.Helper()
-	folder, err := l.finder.DefaultFolder(l.ctx)
-	l.must(err)
-	return folder
-}
-
-func (l *lab) machine(name string) *object.VirtualMachine {
-	l.Helper()
-	vm, err := l.finder.VirtualMachine(l.ctx, name)
-	l.must(err)
-	return vm
-}
-
-func (l *lab) cloneSpec() types.VirtualMachineCloneSpec {
-	l.Helper()
-	pool, err := l.finder.DefaultResourcePool(l.ctx)
-	if err != nil {
-		pool, err = l.finder.ResourcePool(l.ctx, "DC0_C0/Resources")
-	}
-	l.must(err)
-	datastore, err := l.finder.DefaultDatastore(l.ctx)
-	l.must(err)
-	p, d := pool.Reference(), datastore.Reference()
-	return types.VirtualMachineCloneSpec{
-		Location: types.VirtualMachineRelocateSpec{Pool: &p, Datastore: &d},
-		Config:   &types.VirtualMachineConfigSpec{},
-	}
-}
-
-// clone runs a clone to its end and returns the fault it came to.
-func (l *lab) clone(template, name string, spec types.VirtualMachineCloneSpec) (moRef, types.BaseMethodFault) {
-	l.Helper()
-	return l.cloneIn(l.machine(template), l.folder(), name, spec)
-}
-
-func (l *lab) cloneIn(
-	source *object.VirtualMachine, folder *object.Folder, name string, spec types.VirtualMachineCloneSpec,
-) (moRef, types.BaseMethodFault) {
-	task, err := source.Clone(l.ctx, folder, name, spec)
-	if err != nil {
-		return moRef{}, faultOf(err)
-	}
-	result, fault := l.in.hub.wait(task.Reference())
-	if fault != nil {
-		return moRef{}, fault
-	}
-	return result.(moRef), nil
-}
-
-func faultOf(err error) types.BaseMethodFault {
-	var found types.BaseMethodFault
-	fault.In(err, func(f types.BaseMethodFault, _ string, _ []types.LocalizableMessage) bool {
-		found = f
-		return true
-	})
-	return found
-}
-
-func (l *lab) vm(ref moRef) *simulator.VirtualMachine {
-	l.Helper()
-	vm, ok := l.in.registry().Get(ref).(*simulator.VirtualMachine)
-	if !ok {
-		l.Fatalf("%s is not there", ref)
-	}
-	return vm
-}
-
-func wants[F types.BaseMethodFault](l *lab, fault types.BaseMethodFault) F {
-	l.Helper()
-	wanted, ok := fault.(F)
-	if !ok {
-		l.Fatalf("want %T, got %T", *new(F), fault)
-	}
-	return wanted
-}
 
 func TestPropertyReadsNeedASession(t *testing.T) {
 	l := newLab(t)
@@ -641,64 +483,6 @@ func TestVCentersDiffer(t *testing.T) {
 	}
 	if one.client.ServiceContent.About.InstanceUuid == two.client.ServiceContent.About.InstanceUuid {
 		t.Error("the instance UUIDs are equal")
-	}
-}
-
-func TestSOAPMethod(t *testing.T) {
-	for text, want := range map[string]string{
-		`<?xml version="1.0"?><soapenv:Envelope xmlns:soapenv="e"><soapenv:Header><Body2/></soapenv:Header><soapenv:Body><Login xmlns="urn:vim25"/></soapenv:Body></soapenv:Envelope>`: "Login",
-		`<Envelope><Body></Body></Envelope>`: "",
-		`not xml`:                            "",
-	} {
-		if got := soapMethod([]byte(text)); got != want {
-			t.Errorf("want %q, got %q", want, got)
-		}
-	}
-}
-
-func TestRestMethodLeavesIdentifiersOut(t *testing.T) {
-	r := httptest.NewRequest(http.MethodPost, "/rest/com/vmware/cis/tagging/tag/id:urn:vmomi:x?~action=attach", nil)
-	if got := restMethod(r); got != "POST /rest/com/vmware/cis/tagging/tag/*?~action=attach" {
-		t.Error(got)
-	}
-}
-
-func TestRanges(t *testing.T) {
-	for _, c := range []struct {
-		cidr   string
-		number int
-		want   string
-	}{
-		{"10.0.0.0/8", 1, "10.0.0.1/8"},
-		{"10.0.0.0/8", 65536, "10.1.0.0/8"},
-		{"192.168.1.0/24", 257, "192.168.1.1/24"},
-		{"fd20::/64", 16, "fd20::10/64"},
-	} {
-		if got := inRange(c.cidr, c.number).String(); got != c.want {
-			t.Errorf("%s + %d: want %s, got %s", c.cidr, c.number, c.want, got)
-		}
-	}
-}
-
-func TestControlRefusesUnknownFields(t *testing.T) {
-	l := newLab(t)
-	c, err := startControl(l.in, "127.0.0.1:0")
-	l.must(err)
-	defer c.close()
-	for path, body := range map[string]string{
-		"/guest": `{"enable":false}`, "/faults": `{"methd":"x"}`, "/vms": `{"nam":"x"}`,
-		"/delays": `{"method":"X","of":"other"}`, "/vms/power": `{"vm":"ubuntu","state":"sideways"}`,
-		"/permissions": `{"account":"a","entity":"/no/where"}`, "/clusters": `{"cluster":"DC0_C0","drs":"maybe"}`,
-	} {
-		res, err := http.Post(c.url+path, "application/json", strings.NewReader(body))
-		l.must(err)
-		_ = res.Body.Close()
-		if res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s %s: %d", path, body, res.StatusCode)
-		}
-	}
-	if _, err := startControl(l.in, "0.0.0.0:0"); err == nil || !strings.Contains(err.Error(), "loopback") {
-		t.Error(errors.Join(err, errors.New("the control interface listens beyond loopback")))
 	}
 }
 
