@@ -106,21 +106,23 @@ async def connect(scope: ProviderScope) -> Outcome:
     """Is there a session, opened with this very connection?"""
     if scope.memory.connection is None:
         return CONTINUE
-    if await scope.session.connect(scope.memory.connection):
-        scope.memory.about_read = scope.memory.domains_read = scope.memory.inventory_read = None
+    about = await scope.session.connect(scope.memory.connection)
+    if about is not None:
+        scope.fresh = True
+        scope.memory.about, scope.memory.about_read = about, scope.ctx.clock.monotonic()
+        scope.memory.domains_read = scope.memory.inventory_read = None
     return CONTINUE
 
 
 async def identify(scope: ProviderScope) -> Outcome:
     """Who answers, is it the backend our machines are on, and may the account do what it must?"""
     memory = scope.memory
-    if memory.about is None or scope.due(memory.about_read, REFRESH) or not scope.was_reachable:
+    stale = scope.due(memory.about_read, REFRESH) or not (scope.was_reachable or scope.fresh)
+    if memory.about is None or stale:
         memory.about = await scope.session.call(_about, timeout=ABOUT_TIMEOUT)
         memory.about_read = scope.ctx.clock.monotonic()
     trusted = _is_trusted(scope, memory.about.identity)
-    scope.session.served = replace(
-        scope.session.served, identity=memory.about.identity, trusted=trusted
-    )
+    scope.session.identified(memory.about.identity, trusted=trusted)
     scope.proven |= {ConditionType.PROVIDER_REACHABLE, ConditionType.CREDENTIALS_VALID}
     if not memory.about.missing_privileges:
         scope.proven.add(ConditionType.PERMISSIONS_VALID)

@@ -32,6 +32,9 @@ CONTROLLER = "provider"
 SILENCE = 15.0
 """Seconds of failing passes after which a Provider that was reachable says so in its status."""
 
+LEASE_CHECK = 2.0
+"""Seconds until another look while nobody is known to hold the Lease."""
+
 LONGEST_PAUSE = 30.0
 """Most seconds between two passes that fail for no lasting cause, but for the breaker's pause."""
 
@@ -83,8 +86,7 @@ class ProviderReconciler:
             return Result()
         self._leases.compete(key, in_use.lease_key(scope.provider))
         if not self._leases.held(key):
-            self._stand_by(scope)
-            return Result(requeue_after=SECRET_CHECK)
+            return self._stand_by(scope)
         return await self._serve(scope)
 
     async def _serve(self, scope: ProviderScope) -> Result:
@@ -139,15 +141,16 @@ class ProviderReconciler:
         self._sessions.forget(key)
         self._leases.leave(key)
 
-    def _stand_by(self, scope: ProviderScope) -> None:
+    def _stand_by(self, scope: ProviderScope) -> Result:
         """Keep off while the Lease is not ours; give the session up when somebody else has it."""
         rival = self._leases.rival(scope.key)
         if not rival:
-            return
+            return Result(requeue_after=LEASE_CHECK)
         message = f"another process serves this Provider: {rival}"
         self._sessions.forget(scope.key)
         self._sessions.blame(scope.key, NeedsOperator(Reason.SERVED_ELSEWHERE, message))
         self._ctx.recorder.event(scope.raw, EventReason.SERVED_ELSEWHERE, message, warning=True)
+        return Result(requeue_after=SECRET_CHECK)
 
     async def _let_go(self, scope: ProviderScope) -> bool:
         """Let a deleted Provider go once its last machine is gone."""

@@ -104,7 +104,10 @@ def _owner_digest(raw: Obj, spec: Obj, installation_id: str | None) -> str | Non
 
 @dataclass(slots=True)
 class ProviderScope:
-    """One Provider, its session and what this pass found."""
+    """One Provider, its session and what this pass found.
+
+    `fresh` tells that this pass logged in, and so asked who answers.
+    """
 
     ctx: Context
     backend: Backend[Any]
@@ -114,6 +117,7 @@ class ProviderScope:
     session: ProviderSession
     memory: Memory
     machines: Sequence[KnownMachine]
+    fresh: bool = False
     proven: set[ConditionType] = field(default_factory=set)
     problem: Problem | None = None
     flaws: tuple[str, ...] = ()

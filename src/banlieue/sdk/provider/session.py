@@ -8,7 +8,7 @@ reconciler's.
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol, TypeVar, cast
 
@@ -203,10 +203,15 @@ class ProviderSession:
         """Whether this process ever read from the backend: its identity is known."""
         return bool(self.served.identity)
 
-    async def connect(self, to: Connection) -> bool:
-        """Have a session that was opened with exactly `to`; True when it is a new one.
+    async def connect(self, to: Connection) -> About | None:
+        """Have a session that was opened with exactly `to`.
 
-        A changed connection is logged in anew first; then the old login is given up.
+        A changed connection is logged in anew first; then the old login is given up. Nothing is
+        asked of a backend before it is known which one it is: one that is not the backend known so
+        far is distrusted until `identified` says otherwise.
+
+        Returns:
+            Who answers, when the session is a new one; None when it was there already.
 
         Raises:
             DriverError: as the driver's login does. A refused login is not repeated until
@@ -214,7 +219,7 @@ class ProviderSession:
         """
         login, digest = login_digest(to), session_digest(to)
         if self._opened is not None and self._opened.digest == digest and self._refused is None:
-            return False
+            return None
         gate = self._gate
         if gate and gate.digest == login and self._clock.monotonic() < gate.until:
             raise _again(gate.error)
@@ -225,6 +230,7 @@ class ProviderSession:
         opened = Opened(self._backend.connect(to), digest)
         try:
             await self._guarded(opened.login, LOGIN_TIMEOUT)
+            about = await self._guarded(lambda: opened.use(_ask_about), LOGIN_TIMEOUT)
         except DriverError as error:
             self._shut_gate(error)
             self._retire(opened)
@@ -232,16 +238,29 @@ class ProviderSession:
         except BaseException:
             self._retire(opened)
             raise
+        if self.identity not in {"", about.identity}:
+            self.served = replace(self.served, trusted=False)
         self._gate = self._refused = None
         old, self._opened = self._opened, opened
         self._listen(opened.driver)
         if old is not None:
             self._retire(old)
-        self._listener.changed(self.key, Changes(everything=True))
-        return True
+        if self.served.trusted:
+            self._listener.changed(self.key, Changes(everything=True))
+        return about
+
+    def identified(self, identity: str, *, trusted: bool) -> None:
+        """Take in who answers, and whether that is the backend the machines are on."""
+        served = replace(self.served, identity=identity, trusted=trusted)
+        if served != self.served:
+            self.served = served
+            self._listener.changed(self.key, Changes(everything=True))
 
     def close(self) -> None:
         """Take no more calls and log out behind the caller's back; `drained` waits for that."""
+        self._give_up()
+
+    def _give_up(self) -> None:
         if self._feed:
             self._feed.stop()
             self._feed = None
@@ -304,8 +323,14 @@ class ProviderSession:
             self._listener.unsettled(self.key)
 
     def _note(self, error: DriverError) -> None:
-        """Ask no more on this login when the endpoint refused it: insisting locks accounts."""
-        if self._shut_gate(error):
+        """Ask no more on this login when the endpoint refused it: insisting locks accounts.
+
+        A login that led to another backend is given up: a new one tells who is there now.
+        """
+        if error.reason is Reason.BACKEND_IDENTITY_CHANGED:
+            self._give_up()
+            self._listener.unsettled(self.key)
+        elif self._shut_gate(error):
             self._refused = error
             self._listener.unsettled(self.key)
 

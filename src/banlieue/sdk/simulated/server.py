@@ -103,6 +103,9 @@ def make_world(options: argparse.Namespace) -> World:
     if state is None:
         state = default_state(options.identity or f"simulated-{rng.getrandbits(64):016x}")
         state.accounts.update(_accounts(options.credentials, rng))
+        if file:
+            state.saved_at = clock.monotonic()
+            file.save(state)  # its identity must outlive a kill before the first change
     for name, seconds in options.latency:
         setattr(state.latencies, name, seconds)
     return World(state, clock=clock, rng=rng, save=file.save if file else None)
