@@ -1,0 +1,182 @@
+"""banlieue at work on one backend, and what tests of identity do to it again and again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from banlieue.sdk.driver import MachineRef, MachineState, MarkRemover
+from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner, backend_name
+from banlieue.sdk.testing.conformance_target import RawVm
+from test.kit.installed import READY_SECONDS, Registered
+from test.kit.kube import Kube
+from test.kit.stack import Object, Role, condition
+from test.kit.waiting import wait_until
+
+VMS: Final = "virtualmachines"
+_POKE: Final = "test.banlieue.io/looked-at"
+
+
+@dataclass
+class Running:
+    """An installation whose controller and provider run as processes."""
+
+    registered: Registered
+    controller: Role
+    provider: Role
+
+    @classmethod
+    def start(cls, registered: Registered) -> "Running":
+        """Start both roles and wait until the Provider is Ready."""
+        controller = registered.stack.controller().start()
+        provider = registered.stack.provider(registered.target.backend.name).start()
+        registered.provider_ready()
+        return cls(registered, controller, provider)
+
+    @property
+    def kube(self) -> Kube:
+        """A client with all rights."""
+        return self.registered.kube
+
+    @property
+    def namespace(self) -> str:
+        """The tenant's namespace."""
+        return self.registered.namespace
+
+    def stop(self) -> None:
+        """End both roles, as in an upgrade or before a restore."""
+        self.controller.stop()
+        self.provider.stop()
+
+    def resume(self) -> None:
+        """Start both roles again."""
+        self.controller.start()
+        self.provider.start()
+
+    def made(self, name: str, **spec: object) -> "Known":
+        """A VirtualMachine that is Ready, as it was then."""
+        self.registered.create(name, **spec)
+        vm = self.registered.ready(name)
+        (raw,) = self.registered.vms_of(name)
+        return Known(name, vm, self.registered.machine(name), raw)
+
+    def same(self, known: "Known") -> Object:
+        """Wait until the VirtualMachine is Ready again; it is the same one VM as before.
+
+        Returns:
+            The machine object that stands for it now.
+        """
+        vm = self.registered.ready(known.name)
+        machine = self.registered.machine(known.name)
+        (raw,) = self.registered.vms_of(known.name)
+        assert (raw.id, raw.uuid) == (known.raw.id, known.raw.uuid)
+        assert machine["spec"]["instance"]["uuid"] == known.uuid
+        assert vm["status"]["providerID"] == known.vm["status"]["providerID"]
+        assert [it["uid"] for it in machine["metadata"]["ownerReferences"]] == [
+            vm["metadata"]["uid"]
+        ]
+        return machine
+
+    def poke(self, name: str) -> None:
+        """Have the provider and the controller look at a machine now, twice over."""
+        for _ in range(2):
+            before = self.passes(self.provider, "machine")
+            self._annotate(self.registered.plural, name)
+            self._annotate(VMS, name)
+            wait_until(
+                lambda before=before: self.passes(self.provider, "machine") > before,
+                READY_SECONDS,
+                "the provider to look at a machine",
+            )
+
+    def _annotate(self, kind: str, name: str) -> None:
+        obj = self.kube.find(kind, name, self.namespace)
+        if obj is not None:
+            value = obj["metadata"]["resourceVersion"]
+            patch = {"metadata": {"annotations": {_POKE: value}}}
+            self.kube.patch(kind, name, patch, self.namespace)
+
+    @staticmethod
+    def passes(role: Role, controller: str) -> float:
+        """How many passes a controller of a role has ended in its present process."""
+        total = 0.0
+        for line in role.probe("metrics")[1].splitlines():
+            name, _, value = line.rpartition(" ")
+            if name.startswith("controller_runtime_reconcile_total{") and (
+                f'controller="{controller}"' in name
+            ):
+                total += float(value)
+        return total
+
+    def wait_condition(
+        self, name: str, kind: str, reason: str, *, status: str = "", timeout: float = READY_SECONDS
+    ) -> Object:
+        """Wait until a condition of a VirtualMachine has this reason (and status, if given)."""
+
+        def holds(obj: Mapping[str, Any]) -> bool:
+            now, why = condition(obj, kind)
+            return why == reason and status in {"", now}
+
+        return self.registered.wait(name, holds, timeout, f"{kind} {status} {reason}")
+
+    def installation(self) -> str:
+        """The id of the installation, once the controller has made it."""
+        found = self.kube.wait_for(
+            "configmaps",
+            "banlieue-installation",
+            self.registered.stack.namespace,
+            until=lambda obj: obj.get("data", {}).get("id"),
+        )
+        identity: str = found["data"]["id"]
+        return identity
+
+    def ref(self, name: str) -> MachineRef:
+        """What the backend knows a VirtualMachine's VM by, made or not."""
+        owner = Owner(self.installation(), OWNER_VIRTUAL_MACHINE, self.namespace, name)
+        return MachineRef(owner, 0, backend_name(owner, 0))
+
+    def observed(self, known: "Known") -> MachineState | None:
+        """The VM of a VirtualMachine as a driver of ours sees it, by its UUID."""
+        ref = self._seen(known)
+        target = self.registered.target
+        with target.backend.connect(target.connection()) as driver:
+            return driver.observe(ref)
+
+    def _seen(self, known: "Known") -> MachineRef:
+        return replace(self.ref(known.name), uuid=known.uuid, seen=True)
+
+    def unmark(self, known: "Known") -> None:
+        """Take our mark off a VM, as an admin may."""
+        ref = self._seen(known)
+        target = self.registered.target
+        with target.backend.connect(target.connection()) as driver:
+            if not isinstance(driver, MarkRemover):
+                raise TypeError(f"backend {target.backend.name} cannot take marks off")
+            while (task := driver.remove_mark(ref)) is not None:
+                wait_until(lambda task=task: driver.poll(task) is None, 30, "the mark to go")
+
+    def make_foreign(self, vm_name: str) -> str:
+        """Let an admin make a VM of that name; its id."""
+        target = self.registered.target
+        with target.backend.connect(target.connection()) as driver:
+            where = target.failure_domain(driver)
+        return target.make_foreign(vm_name, where)
+
+    def raw(self, vm_id: str) -> RawVm | None:
+        """A VM as an admin sees it."""
+        return next((vm for vm in self.registered.target.vms() if vm.id == vm_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A VirtualMachine, its machine object and its VM at one moment."""
+
+    name: str
+    vm: Object
+    machine: Object
+    raw: RawVm
+
+    @property
+    def uuid(self) -> str:
+        """The VM's UUID, as the machine object has it."""
+        uuid: str = self.machine["spec"]["instance"]["uuid"]
+        return uuid

@@ -1,0 +1,34 @@
+"""Fresh backends for tests, by the name of their kind."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from banlieue.sdk.simulated.backend import BACKEND
+from banlieue.sdk.testing.conformance_target import ConformanceTarget
+from banlieue.sdk.testing.simulated_target import SimulatedTarget
+from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
+
+SIMULATED: Final = "simulated"
+
+KINDS: Final = (SIMULATED,)
+"""The backends that every test over real processes runs on."""
+
+
+@contextmanager
+def new_target(kind: str, directory: Path) -> Iterator[ConformanceTarget]:
+    """An empty backend of that kind in a process of its own, gone when the block ends.
+
+    Args:
+        kind: One of `KINDS`.
+        directory: Where to put its files; several backends may share one.
+    """
+    if kind != SIMULATED:
+        raise ValueError(f"there is no backend {kind!r} for tests")
+    world = WorldProcess(directory)
+    world.start()
+    try:
+        yield SimulatedTarget(BACKEND, world.endpoint, world.port, PLANTED_PASSWORD)
+    finally:
+        world.process.kill9()
