@@ -197,9 +197,25 @@ async def test_another_backend_at_the_endpoint_is_noticed(bench: MachineBench) -
     await bench.run()
     assert bench.condition("Ready") == ("False", "BackendIdentityChanged")
 
+    bench.served.writable = False  # as the Provider has it then
     bench.delete()
     await bench.run()
+    assert bench.condition("Deleting") == ("True", "BackendIdentityChanged")
     assert len(bench.vms()) == 1
+
+
+async def test_another_backend_that_answers_a_renewed_login_proves_nothing(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.control("set_identity", identity="another")
+    bench.control("remove", vm=bench.vms()[0].id)
+    await bench.run()
+    assert bench.condition("Ready") == ("False", "BackendIdentityChanged")
+    bench.delete()
+    await bench.run()
+    assert bench.machine()["metadata"]["finalizers"]
 
 
 async def test_a_copy_carrying_our_mark_is_not_ours(bench: MachineBench) -> None:

@@ -167,6 +167,7 @@ async def test_a_capability_edit_does_not_open_the_gate(bench: Bench) -> None:
 
 async def test_an_account_refused_in_a_call_is_left_alone(bench: Bench) -> None:
     await bench.session.connect(connection())
+    bench.endpoint.calls.clear()
     bench.endpoint.fail["about"] = NeedsOperator(Reason.PROVIDER_AUTH_FAILED, "expired")
     for _ in range(3):
         with pytest.raises(NeedsOperator):
@@ -182,8 +183,42 @@ async def test_an_account_refused_in_a_call_is_left_alone(bench: Bench) -> None:
     await bench.about()
 
 
+async def test_a_login_that_leads_elsewhere_is_distrusted_before_anything_is_asked(
+    bench: Bench,
+) -> None:
+    await bench.session.connect(connection())
+    assert bench.session.is_backend("backend-1")
+    bench.log.changes.clear()
+    bench.endpoint.about = About("backend-2", "9.0")
+    bench.endpoint.password = "new"
+    found = await bench.session.connect(connection("new"))
+    assert found == About("backend-2", "9.0")
+    assert not bench.session.is_backend("backend-1")
+    assert not bench.session.writable
+    assert bench.log.changes == []
+    bench.session.identified("backend-2", trusted=True)
+    assert bench.session.is_backend("backend-2")
+    assert bench.log.changes == [Changes(everything=True)]
+
+
+async def test_a_login_that_was_led_elsewhere_is_given_up(bench: Bench) -> None:
+    await bench.session.connect(connection())
+    changed = NeedsOperator(Reason.BACKEND_IDENTITY_CHANGED, "another backend answers")
+    bench.endpoint.fail["about"] = changed
+    with pytest.raises(NeedsOperator):
+        await bench.about()
+    assert not bench.session.connected
+    assert bench.log.unsettled_times == 1
+    with pytest.raises(Unreachable):
+        await bench.about()
+    bench.endpoint.fail.clear()
+    assert await bench.session.connect(connection())
+    assert (await bench.about()).identity == "backend-1"
+
+
 async def test_the_breaker_opens_and_one_probe_closes_it(bench: Bench) -> None:
     await bench.session.connect(connection())
+    bench.endpoint.calls.clear()
     bench.endpoint.fail["about"] = Unreachable("no route")
     await bench.fail(20)
     assert bench.endpoint.calls["about"] == 5
@@ -210,6 +245,7 @@ async def test_time_outs_are_silence(bench: Bench) -> None:
 
 async def test_errors_that_are_answers_never_open_the_breaker(bench: Bench) -> None:
     await bench.session.connect(connection())
+    bench.endpoint.calls.clear()
     bench.endpoint.fail["about"] = Transient(Reason.PROVIDER_BUSY, "locked")
     for _ in range(20):
         with pytest.raises(Transient):
@@ -342,14 +378,14 @@ async def test_a_login_given_up_is_logged_out_when_it_comes_after_all(threaded: 
 
 async def test_a_call_under_way_keeps_its_login_open(threaded: Bench) -> None:
     await threaded.session.connect(connection())
-    held = threaded.endpoint.hold["about"] = threading.Event()
-    slow = asyncio.ensure_future(threaded.about())
-    await _until(lambda: threaded.endpoint.calls["about"] == 1)
+    held = threaded.endpoint.hold["failure_domains"] = threading.Event()
+    slow = asyncio.ensure_future(threaded.session.call(lambda driver: driver.failure_domains()))
+    await _until(lambda: threaded.endpoint.calls["failure_domains"] == 1)
     threaded.endpoint.password = "new"
     await threaded.session.connect(connection("new"))
     assert threaded.endpoint.sessions == 2
     held.set()
-    assert (await slow).identity == "backend-1"
+    assert [domain.id for domain in await slow] == ["d1"]
     await _until(lambda: threaded.endpoint.sessions == 1)
 
 

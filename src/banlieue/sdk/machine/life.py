@@ -35,13 +35,14 @@ _SOON = 1.0
 
 
 async def check_backend(scope: Scope) -> Outcome:
-    """Is the backend that answers the one this machine's VM was made on?"""
+    """Is the backend that answers the one this machine's VM was made on, or is to be made on?"""
     instance = scope.machine.spec.instance
-    if instance is None or scope.open.is_backend(instance.backend_identity):
+    identity = instance.backend_identity if instance else scope.open.identity
+    if scope.open.is_backend(identity):
         return CONTINUE
     return Wait(
         Reason.BACKEND_IDENTITY_CHANGED,
-        "another backend answers at the Provider's endpoint than the one this VM was made on; "
+        "another backend answers at the Provider's endpoint than the one this machine belongs to; "
         "correct the endpoint, or list the identity in connection.acceptedIdentities",
         SLOW,
     )

@@ -142,8 +142,8 @@ PHASES = (
     check_paused,
     check_made,
     check_intent,
-    life.may_change,
     life.check_backend,
+    life.may_change,
     life.finish_task,
     ensure_gone,
 )

@@ -210,8 +210,9 @@ class Control:
     # The place
 
     def set_identity(self, identity: str) -> None:
-        """Make another installation answer here."""
+        """Make another installation answer here; it knows none of the sessions."""
         self._state.identity = identity
+        self.expire_sessions()
 
     def deny(self, privilege: str, where: str = "/") -> None:
         """Take a privilege from every account: Read, Create, Delete, Power or Configure."""

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 
 from pydantic import SecretStr
 
+from banlieue.api.reasons import Reason
+from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.simulated.faults import Code, ConnectionLost, NotConnected, WorldFault
 from banlieue.sdk.simulated.world import Json, Port
 
@@ -36,7 +38,11 @@ class UnresolvedCreates:
 
 
 class Session:
-    """Calls with a login that is renewed once when the world ended it. Thread-safe."""
+    """Calls with a login that is renewed once when the world ended it. Thread-safe.
+
+    Another world that answers at the endpoint is never asked anything: what it does not have
+    proves nothing.
+    """
 
     def __init__(
         self,
@@ -53,11 +59,13 @@ class Session:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._token = ""
+        self._identity = ""
         self.unresolved = unresolved
 
     def login(self) -> None:
         """Open the session; raises what the world answers."""
-        self._renew(stale=self._token)
+        answer = self._log_in()
+        self._token, self._identity = answer["session"], answer["identity"]
 
     def logout(self) -> None:
         """End the session; raises what the world answers."""
@@ -99,13 +107,21 @@ class Session:
         with self._lock:
             if self._token != stale:
                 return  # another thread was faster
-            answer = self._port.call(
-                "login",
-                {
-                    "username": self._username.get_secret_value(),
-                    "password": self._password.get_secret_value(),
-                },
-                session="",
-                timeout=self._timeout,
-            )
+            answer = self._log_in()
+            if answer["identity"] != self._identity:
+                raise NeedsOperator(
+                    Reason.BACKEND_IDENTITY_CHANGED,
+                    "another backend answers at the Provider's endpoint; correct the endpoint",
+                )
             self._token = answer["session"]
+
+    def _log_in(self) -> Json:
+        return self._port.call(
+            "login",
+            {
+                "username": self._username.get_secret_value(),
+                "password": self._password.get_secret_value(),
+            },
+            session="",
+            timeout=self._timeout,
+        )

@@ -270,7 +270,7 @@ class World:
             raise WorldFault(Code.INVALID_LOGIN, "user name or password is wrong")
         session = f"session-{self._rng.getrandbits(64):016x}"
         self._sessions[session] = username
-        return {"session": session}
+        return {"session": session, "identity": self.state.identity}
 
     def _logout(self, params: Params, _account: str) -> Json:
         self._sessions.pop(params["session"], None)
