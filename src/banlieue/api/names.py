@@ -88,6 +88,11 @@ def machine_finalizer(kind: str) -> str:
     return f"{kind.lower()}.{INFRASTRUCTURE_GROUP}"
 
 
+# Spec features, in a Provider's status.specFeatures beside the names of machine fields
+
+FEATURE_BACKEND_ADMISSION = "BackendAdmission"
+"""The backend itself admits or refuses a new machine, so free memory is no filter."""
+
 # Field managers
 
 MANAGER_CONTROLLER = f"{GROUP}/controller"

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
+from banlieue.api import names
 from banlieue.api.meta import ConditionStatus
 from banlieue.api.reasons import ConditionType
 from banlieue.api.v1alpha1.provider import Provider, ProviderMode
@@ -31,9 +32,6 @@ from banlieue.sdk.kube import Key
 
 LABEL_ARCHITECTURE = "kubernetes.io/arch"
 """On a failure domain: the one architecture it runs. Absent: not known, so not filtered by."""
-
-BACKEND_ADMISSION = "BackendAdmission"
-"""In a Provider's `status.specFeatures`: the backend itself admits or refuses a new machine."""
 
 
 def key_of(provider: Provider) -> Key:
@@ -75,7 +73,7 @@ def site(
         cordoned=spec.cordoned,
         deleting=provider.metadata.deletion_timestamp is not None,
         read_only=spec.mode is ProviderMode.READ_ONLY,
-        admission_by_backend=BACKEND_ADMISSION in status.spec_features,
+        admission_by_backend=names.FEATURE_BACKEND_ADMISSION in status.spec_features,
         images=_images(provider, image),
         allow_static={
             network.name: tuple(cidr for subnet in network.subnets for cidr in subnet.allow_static)

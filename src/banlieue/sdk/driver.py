@@ -362,7 +362,9 @@ class Backend(Generic[S]):
     """What an entry point of the group `banlieue.backends` names: pure and cheap to import.
 
     `storage_target_keys`, `network_target_keys` and `settings_keys` are the keys that a class's
-    target and the Provider's settings may have; others are `CapabilityInvalid`.
+    target and the Provider's settings may have; others are `CapabilityInvalid`. `admits_itself`
+    tells that the backend refuses what it has no room for, so that published free memory ranks
+    places and excludes none.
     """
 
     name: str
@@ -373,6 +375,7 @@ class Backend(Generic[S]):
     storage_target_keys: frozenset[str]
     network_target_keys: frozenset[str]
     provider_id_scheme: str
+    admits_itself: bool = False
     settings_keys: frozenset[str] = frozenset()
 
     def provider_id(self, uuid: str) -> str:

@@ -44,4 +44,5 @@ BACKEND: Backend[VSphereMachineSpec] = Backend(
     storage_target_keys=frozenset({"datastore"}),
     network_target_keys=frozenset({"portGroup"}),
     provider_id_scheme="vsphere",
+    admits_itself=True,
 )

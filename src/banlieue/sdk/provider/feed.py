@@ -7,8 +7,8 @@ from collections.abc import Callable
 from banlieue.sdk.driver import ChangeFeed, Changes
 from banlieue.sdk.errors import DriverError, NeedsOperator
 
-POLL = 25.0
-"""Seconds one call of the feed may block."""
+POLL = 10.0
+"""Seconds one call of the feed may block; about twice that shows that nobody answers any more."""
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0

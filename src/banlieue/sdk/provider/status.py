@@ -4,20 +4,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from banlieue.api.infrastructure.machine import MachineSpec
-from banlieue.api.meta import Condition, ConditionStatus, to_camel
+from banlieue.api import names
+from banlieue.api.meta import Condition, ConditionStatus
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.v1alpha1.provider import ProviderStatus
 from banlieue.sdk import conditions
 from banlieue.sdk.conditions import Finding
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
+from banlieue.sdk.machine.features import HONOURED
 from banlieue.sdk.outcome import Outcome, Stop
 from banlieue.sdk.provider import domains
 from banlieue.sdk.provider.connection import ConnectionInvalid
 from banlieue.sdk.provider.scope import Problem, ProviderScope
-
-SPEC_FEATURES = sorted(to_camel(name) for name in MachineSpec.model_fields)
-"""Fields of the common machine spec this version understands, as the Provider publishes them."""
 
 ASPECTS = (
     ConditionType.PROVIDER_REACHABLE,
@@ -71,7 +69,8 @@ def compose(scope: ProviderScope, now: datetime) -> ProviderStatus:
         status.unclaimed = scope.unclaimed
     elif status.unclaimed and scope.memory.inventory is None and scope.problem:
         status.unclaimed.complete = False  # what an earlier process read may be a restored status
-    status.spec_features = list(SPEC_FEATURES)
+    own = (names.FEATURE_BACKEND_ADMISSION,) if scope.backend.admits_itself else ()
+    status.spec_features = [*own, *HONOURED]
     generation = scope.provider.metadata.generation
     if not is_outage(scope.problem):
         status.observed_generation = generation

@@ -30,9 +30,7 @@ class TeardownConformance(Benched):
     """Deleting ends in "gone" and destroys nothing that was not made for the machine."""
 
     def test_deleting_nothing_is_done(self, bench: Bench) -> None:
-        plan = bench.plan()
-        assert bench.driver.delete(plan.ref) is None
-        assert bench.driver.delete(replace(plan.ref, seen=True)) is None
+        assert bench.driver.delete(bench.plan().ref) is None
 
     def test_a_running_vm_is_deleted(self, bench: Bench) -> None:
         plan = bench.plan()

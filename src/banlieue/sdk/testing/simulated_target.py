@@ -106,15 +106,19 @@ class SimulatedTarget(ConformanceTarget):
     @contextmanager
     def hidden(self, vm: str) -> Iterator[None]:
         self._control("hide", vm=vm)
-        yield
-        self._control("unhide", vm=vm)
+        try:
+            yield
+        finally:
+            self._control("unhide", vm=vm)
 
     @contextmanager
     def other_identity(self) -> Iterator[None]:
         identity = self.identity()
         self._control("set_identity", identity="another-installation")
-        yield
-        self._control("set_identity", identity=identity)
+        try:
+            yield
+        finally:
+            self._control("set_identity", identity=identity)
 
     def identity(self) -> str:
         with self.backend.connect(self.connection()) as driver:
@@ -127,8 +131,10 @@ class SimulatedTarget(ConformanceTarget):
     def slow_tasks(self, seconds: float) -> Iterator[None]:
         rule = {"effect": Effect.SLOW_TASK, "seconds": seconds, "count": None}
         self._control("inject", rule=rule)
-        yield
-        self._control("heal")
+        try:
+            yield
+        finally:
+            self._control("heal")
 
     def _control(self, method: str, **params: object) -> Any:  # noqa: ANN401 - JSON
         return self._port.control(method, params)

@@ -1,0 +1,9 @@
+"""Which fields of the common machine spec the machine reconciler honours."""
+
+from banlieue.api.infrastructure.machine import MachineSpec
+from banlieue.api.meta import to_camel
+
+_NOT_YET = frozenset({"adopt", "antiAffinityGroup", "move", "restartAt", "tags"})
+
+HONOURED = tuple(sorted({to_camel(name) for name in MachineSpec.model_fields} - _NOT_YET))
+"""Names as the API spells them. A Provider publishes them, so that nobody asks for more."""
