@@ -1,5 +1,6 @@
 """Every VM of the vCenter by name, UUID and mark; one bulk read, kept by what we learn later."""
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -89,9 +90,12 @@ class Census:
         self,
         session: Session,
         monotonic: Callable[[], float],
+        pause: Callable[[], None],
         reader: Callable[[Session], list[Entry]] = read_census,
     ) -> None:
+        """Start empty; `pause` waits a moment for others to join a read."""
         self._session = session
+        self._pause = pause
         self._monotonic = monotonic
         self._reader = reader
         self._reading = threading.Lock()
@@ -115,9 +119,9 @@ class Census:
         """
         wanted = self._begun + 1
         with self._reading:
-            young = self._read_at is not None and self._monotonic() - self._read_at < max_age
-            if self._ended >= wanted or young:
+            if self._ended >= wanted or self.age < max_age:
                 return
+            self._pause()
             with self._lock:
                 self._begun += 1
                 self._noted = {}
@@ -135,6 +139,11 @@ class Census:
         self._entries = entries
         for moid, entry in self._noted.items():
             self._note(moid, entry)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last bulk read began."""
+        return math.inf if self._read_at is None else self._monotonic() - self._read_at
 
     @property
     def size(self) -> int:

@@ -16,7 +16,7 @@ from banlieue.providers.vsphere.models import RESERVED_EXTRA_CONFIG, CloneMode
 from banlieue.providers.vsphere.placement import Plan, Target
 from banlieue.providers.vsphere.records import DISKS_KEY, MARK_KEY
 from banlieue.providers.vsphere.templates import Template
-from banlieue.sdk.driver import DiskPlan, NicPlan
+from banlieue.sdk.driver import DiskPlan, DiskState, NicPlan
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 
 _KIB_PER_GIB = 1024 * 1024
@@ -38,6 +38,7 @@ class Clone:
     snapshot: str | None
     config: Any
     power_on: bool
+    disks: tuple[DiskState, ...]
     disk_datastores: dict[int, str]
     card_networks: dict[int, str]
 
@@ -78,6 +79,7 @@ def build(plan: Plan, target: Target, template: Template) -> Clone:
         snapshot=snapshot,
         config=config,
         power_on=plan.power == PowerState.POWERED_ON,
+        disks=disks.states(),
         disk_datastores=disks.datastores,
         card_networks=cards.networks,
     )
@@ -165,15 +167,24 @@ class _Disks:
         self._names[root.slot] = plan.disks[0].name if plan.disks else "root"
         for number, disk in enumerate(template.disks[1:], start=1):
             self._names[disk.slot] = f"image-{number}"
+        self._sizes = {disk.slot: disk.size_gib for disk in template.disks}
         size = _grown_kib(plan, template)
         if size is not None and not linked:
             self._grow(root.device, size)
+            self._sizes[root.slot] = size // _KIB_PER_GIB
         for disk_plan, datastore in zip(plan.disks[1:], target.datastores[1:], strict=True):
             self._add(disk_plan, datastore)
 
     def slots(self) -> devices.Slots:
         """Which disk of the plan stands where."""
         return self._names
+
+    def states(self) -> tuple[DiskState, ...]:
+        """The disks as the VM will have them."""
+        return tuple(
+            DiskState(devices.slot_id(slot), name, self._sizes[slot])
+            for slot, name in self._names.items()
+        )
 
     def _grow(self, device: Any, size_kib: int) -> None:  # noqa: ANN401 - a VirtualDisk
         self.changes.append(
@@ -202,7 +213,8 @@ class _Disks:
             )
         controller, unit = self._free_slot(plan)
         self._key -= 1
-        self._names[f"{self._template.controllers[controller]}:{unit}"] = plan.name
+        slot = f"{self._template.controllers[controller]}:{unit}"
+        self._names[slot], self._sizes[slot] = plan.name, plan.size_gib
         self.datastores[self._key] = datastore.id
         self.changes.append(
             vim.vm.device.VirtualDeviceSpec(

@@ -9,7 +9,7 @@ from pyVmomi import vim
 from banlieue.providers.vsphere.creates import Creates
 from banlieue.providers.vsphere.session import Session
 from banlieue.providers.vsphere.soap import property_spec, step, walk
-from banlieue.providers.vsphere.watcher import RUNNING
+from banlieue.providers.vsphere.watchlist import RUNNING
 
 _STEPS = (step(vim.TaskManager, "recentTask"),)
 _WANTED = (property_spec(vim.Task, ("info.state", "info.descriptionId", "info.activationId")),)

@@ -5,14 +5,10 @@ being claimed while it may still have an effect, and counts against the limits o
 """
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-
-from banlieue.api.reasons import Reason
-from banlieue.sdk.errors import Transient
 
 CALL_TIMEOUT = 30.0
 """Longest silence of a call, in seconds."""
@@ -77,6 +73,7 @@ class Creates:
         self._lock = threading.Lock()
         self._turns = tuple(threading.Lock() for _ in range(_TURNS))
         self._by_uuid: dict[str, Create] = {}
+        self._waiting: dict[str, str] = {}
 
     @contextmanager
     def turn(self, uuid: str) -> Iterator[Create | None]:
@@ -124,23 +121,35 @@ class Creates:
         with self._lock:
             return sum(c.memory_mib for c in self._under_way(now) if c.host == host)
 
-    def begin(self, create: Create) -> None:
+    def begin(self, create: Create) -> bool:
         """Take note that a create is about to be sent.
 
-        Raises:
-            Transient: so many are under way that the vCenter would only queue it.
+        False when so many are under way that the vCenter would only queue it: then it has to wait.
         """
         now = self._monotonic()
         with self._lock:
             self._forget(now)
-            under_way = list(self._under_way(now))
-            of_template = Counter(c.template for c in under_way)[create.template]
-            if len(under_way) >= PER_VCENTER or of_template >= PER_TEMPLATE:
-                raise Transient(
-                    Reason.PROVIDER_BUSY,
-                    "as many VMs as the vCenter makes at once are being made; this one follows",
-                )
+            if not self._has_room(create.template, now):
+                self._waiting[create.uuid.lower()] = create.template
+                return False
+            self._waiting.pop(create.uuid.lower(), None)
             self._by_uuid[create.uuid.lower()] = create
+            return True
+
+    def must_wait(self, uuid: str) -> bool:
+        """Whether a create that had to wait still has to."""
+        with self._lock:
+            template = self._waiting.get(uuid.lower())
+            if template is None:
+                return False
+            if self._has_room(template, self._monotonic()):
+                del self._waiting[uuid.lower()]
+                return False
+            return True
+
+    def _has_room(self, template: str, now: float) -> bool:
+        under_way = [create.template for create in self._under_way(now)]
+        return len(under_way) < PER_VCENTER and under_way.count(template) < PER_TEMPLATE
 
     def running(self, create: Create, task: str) -> None:
         """The call was answered with a task."""
@@ -155,8 +164,8 @@ class Creates:
 
     def _under_way(self, now: float) -> Iterator[Create]:
         for create in self._by_uuid.values():
-            fresh = now - create.since < _LONGEST_CLONE
-            if create.stage in {Stage.SENDING, Stage.RUNNING, Stage.LOST} and fresh:
+            running = create.stage in {Stage.SENDING, Stage.RUNNING}
+            if self.is_unresolved(create) or (running and now - create.since < _LONGEST_CLONE):
                 yield create
 
     def _forget(self, now: float) -> None:

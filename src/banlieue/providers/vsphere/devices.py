@@ -69,6 +69,11 @@ def slot_of(disk: Any, buses: Mapping[int, str]) -> str:  # noqa: ANN401 - a Vir
     return f"{buses.get(disk.controllerKey, 'bus?')}:{disk.unitNumber}"
 
 
+def slot_id(slot: str) -> str:
+    """The id of a disk whose file is not known yet, by where it is attached."""
+    return f"slot {slot}"
+
+
 def disk_id(disk: Any) -> str:  # noqa: ANN401 - a VirtualDisk
     """The file of a disk, such as `[store] vm/vm.vmdk`: what its data is found by."""
     return str(getattr(disk.backing, "fileName", None) or f"device {disk.key}")

@@ -14,14 +14,15 @@ from banlieue.providers.vsphere.census import Census, Entry
 from banlieue.providers.vsphere.creates import Creates, Stage
 from banlieue.providers.vsphere.inventory import InventoryCache
 from banlieue.providers.vsphere.machines import Machines
-from banlieue.providers.vsphere.making import CREATE, Making
+from banlieue.providers.vsphere.making import CREATE, SLOT, Making
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.providers.vsphere.records import Records, VmRecord, machine_state
 from banlieue.providers.vsphere.session import Session, Timings
 from banlieue.providers.vsphere.soap import moid
 from banlieue.providers.vsphere.templates import Templates
 from banlieue.providers.vsphere.transport import operation
-from banlieue.providers.vsphere.watcher import RUNNING, TaskRecord, Watcher, read_task
+from banlieue.providers.vsphere.watcher import Watcher
+from banlieue.providers.vsphere.watchlist import RUNNING, TaskRecord, read_task
 from banlieue.providers.vsphere.work import SHUTDOWN, Work
 from banlieue.sdk.driver import (
     About,
@@ -62,7 +63,7 @@ class VSphereDriver:
         self._creates = creates
         self._records = Records()
         self._watcher = Watcher(session, self._records, timings, monotonic)
-        self._census = Census(session, monotonic)
+        self._census = Census(session, monotonic, lambda: time.sleep(timings.coalesce))
         self._places = InventoryCache(session, monotonic, timings.inventory)
         self._templates = Templates(session, self._census, monotonic, timings.inventory)
         self._machines = Machines(
@@ -218,6 +219,8 @@ class VSphereDriver:
         """The task while it runs; raises what it failed with."""
         otherwise = _REASONS.get(task.operation, Reason.UPDATE_FAILED)
         with _verb(f"poll-{task.handle}", otherwise):
+            if task.handle.startswith(SLOT):
+                return self._making.poll_slot(task)
             if task.handle.startswith(SHUTDOWN):
                 return self._work.poll_shutdown(task)
             told = self._watcher.task(task.handle) or read_task(self._session, task.handle)

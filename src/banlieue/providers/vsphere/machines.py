@@ -26,7 +26,8 @@ from banlieue.providers.vsphere.soap import (
     step,
     walk,
 )
-from banlieue.providers.vsphere.watcher import RUNNING, Watcher, read_task
+from banlieue.providers.vsphere.watcher import Watcher
+from banlieue.providers.vsphere.watchlist import RUNNING, read_task
 from banlieue.sdk.driver import MachineRef, MachineState
 from banlieue.sdk.errors import AbsenceUnproven, Foreign, Transient
 from banlieue.sdk.identity import Mark, Owner, valid_mark
@@ -34,6 +35,7 @@ from banlieue.sdk.identity import Mark, Owner, valid_mark
 _BULK = 500
 """VMs up to which one bulk read of names is cheaper than asking for each name."""
 
+_YOUNG = 60.0
 _SIGHT_SECONDS = 60.0
 _FRESH_SECONDS = 600.0
 
@@ -65,6 +67,7 @@ class Machines:
     _absent: dict[tuple[Owner, int], tuple[str | None, float]] = field(
         init=False, default_factory=dict
     )
+    _looking: threading.Lock = field(init=False, default_factory=threading.Lock)
     _sight_until: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
@@ -148,11 +151,7 @@ class Machines:
         """By mark over the whole vCenter, then by name."""
         pending = self._pending(ref) is not None
         before = self._coming.left_from_before(ref.name)
-        self.census.ensure()
-        if self.census.size <= _BULK:
-            self.census.refresh()
-        else:
-            self._ask_for_name(ref.name)
+        self._learn_names(ref.name)
         marked = self._alive(self.census.made_for(ref.owner, ref.epoch))
         marked = marked or self._alive(self.census.vanished(ref.owner, ref.epoch))
         hit = _one(marked) or _one(self._alive(self.census.named(ref.name)))
@@ -166,8 +165,18 @@ class Machines:
             self._absent[ref.owner, ref.epoch] = (None, until)
         return None
 
-    def _ask_for_name(self, name: str) -> None:
-        """Have the census know who has that name in the folders where VMs are made by default."""
+    def _learn_names(self, name: str) -> None:
+        """Have the census know who has that name.
+
+        While the watch is current a young census will do: what we make is told to it, and what
+        others make meanwhile under our name stops the create, since names are locks.
+        """
+        self.census.ensure()
+        if self.watcher.healthy and self.census.age < _YOUNG:
+            return
+        if self.census.size <= _BULK:
+            self.census.refresh()
+            return
         for datacenter in self.places.get().datacenters.values():
             key = find_child(self.session, datacenter.vm_folder, name)
             if key is not None:
@@ -315,6 +324,10 @@ class Machines:
 
     def _check_sight(self, *, cached: bool) -> None:
         """The session is alive and may read everything from the root down."""
+        with self._looking:
+            self._look_around(cached=cached)
+
+    def _look_around(self, *, cached: bool) -> None:
         if cached and self.monotonic() < self._sight_until:
             return
         if not privileges.can_see_everything(self.session):

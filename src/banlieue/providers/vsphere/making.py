@@ -29,6 +29,9 @@ from banlieue.sdk.errors import DriverError, Foreign, NeedsOperator, Transient, 
 
 CREATE = "create"
 
+SLOT = "slot-"
+"""What the handle of a create that waits for its turn begins with; nothing was sent for it yet."""
+
 _FIRST_LOOK = 1.0
 _LONGEST_PAUSE = 15.0
 _NAME_PATIENCE = 600.0
@@ -59,9 +62,10 @@ class Making:
                 return self.work.follow(earlier.task, CREATE, "")
             if earlier is not None and self._is_there(earlier):
                 return None
-            self.records.expect(uuid, _families(plan.nics))
             request, create = self._prepare(plan)
-            self.creates.begin(create)
+            if not self.creates.begin(create):
+                return Task(SLOT + create.uuid, CREATE, _FIRST_LOOK)
+            self.records.expect(uuid, _families(plan.nics), request.disks)
             return self._send(request, create)
 
     def _is_there(self, earlier: Create) -> bool:
@@ -142,6 +146,10 @@ class Making:
             raise
         self.creates.running(create, task)
         return self.work.follow(task, CREATE, "")
+
+    def poll_slot(self, task: Task) -> Task | None:
+        """The task while its create has to wait; the machine is then looked at and made."""
+        return task if self.creates.must_wait(task.handle.removeprefix(SLOT)) else None
 
     # The end of a create
 

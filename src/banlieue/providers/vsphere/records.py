@@ -177,6 +177,7 @@ class Records:
         self.lock = threading.RLock()
         self._by_id: dict[str, VmRecord] = {}
         self._families: dict[str, frozenset[str]] = {}
+        self._planned: dict[str, tuple[DiskState, ...]] = {}
 
     def get(self, moid: str) -> VmRecord | None:
         """The record of a VM."""
@@ -191,7 +192,10 @@ class Records:
     def forget(self, moid: str) -> None:
         """Drop a VM that is proven gone."""
         with self.lock:
-            self._by_id.pop(moid, None)
+            record = self._by_id.pop(moid, None)
+            if record is not None and record.uuid is not None:
+                self._families.pop(record.uuid, None)
+                self._planned.pop(record.uuid, None)
 
     def with_uuid(self, uuid: str) -> list[VmRecord]:
         """Records that have, or had when last seen, that instance UUID."""
@@ -203,10 +207,24 @@ class Records:
         with self.lock:
             return list(self._by_id.values())
 
-    def expect(self, uuid: str, families: frozenset[str]) -> None:
-        """Remember which address families a VM is to have; until then its guest is asked again."""
+    def expect(
+        self, uuid: str, families: frozenset[str], disks: tuple[DiskState, ...] = ()
+    ) -> None:
+        """Remember what a VM that is being made will have.
+
+        Args:
+            uuid: its instance UUID.
+            families: address families; until they are told its guest is asked again.
+            disks: its disks, which hold until something about the VM changes.
+        """
         with self.lock:
             self._families[uuid.lower()] = families
+            self._planned[uuid.lower()] = disks
+
+    def planned_disks(self, record: VmRecord) -> tuple[DiskState, ...] | None:
+        """The disks a VM was just made with, told once; None when it was not made by us now."""
+        with self.lock:
+            return self._planned.pop(record.uuid or "", None)
 
     def is_told(self, record: VmRecord) -> bool:
         """Whether the guest told at least one address of each family it is to have."""

@@ -34,7 +34,8 @@ class Timings:
         read: longest silence of a call.
         longest_poll: longest wait of one long poll; below the idle cut of proxies.
         poll_slack: how much later than its limit the answer of a poll may come.
-        coalesce: how long edits of the watched set are gathered before they are sent.
+        coalesce: how long requests that can share a call are gathered before it is sent.
+        gather: longest time that changes are gathered while much is going on.
         inventory: age at which the placement inventory is read again.
     """
 
@@ -42,6 +43,7 @@ class Timings:
     longest_poll: float = 25.0
     poll_slack: float = 15.0
     coalesce: float = 0.03
+    gather: float = 1.0
     inventory: float = 300.0
 
 

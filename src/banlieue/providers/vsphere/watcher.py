@@ -3,42 +3,43 @@
 The list holds exactly what is ours; foreign objects, which a vCenter has many of and some of which
 cannot be decoded, are never asked about. After any disturbance the collector is destroyed and built
 anew, since only that makes every server tell everything again.
+
+The more is going on, the longer questions and edits are gathered: many VMs made together cost few
+calls, and a single one is told at once.
 """
 
-import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pyVmomi import vim, vmodl
 
-from banlieue.providers.vsphere import faults
-from banlieue.providers.vsphere.records import DETAILS, WATCHED, Records, VmRecord, read_details
-from banlieue.providers.vsphere.session import Login, Session, Timings
-from banlieue.providers.vsphere.soap import Found, missing, moid, property_spec, read
+from banlieue.providers.vsphere import faults, watchlist
+from banlieue.providers.vsphere.detailing import Detailer
+from banlieue.providers.vsphere.records import Records
+from banlieue.providers.vsphere.session import Session, Timings
+from banlieue.providers.vsphere.soap import missing, moid
 from banlieue.providers.vsphere.transport import operation
+from banlieue.providers.vsphere.watchlist import RUNNING, TaskRecord, WatchList, is_task
 from banlieue.sdk.driver import Changes
 
-TASK_PATHS = ("info.state", "info.error", "info.result")
-RUNNING = frozenset({"queued", "running"})
+Later = Callable[[float, Callable[[], None]], None]
+"""Runs something after so many seconds, elsewhere."""
 
-_PAGE = 100
 _REST = 2.0
 """Seconds after the end of a poll for which what it told still counts as current."""
 
-_CALM = 10.0
-"""Least seconds between two reads of a guest whose addresses are all known."""
+_SHARE = 0.05
+"""Seconds of gathering for each thing that is going on."""
 
-_CHUNK = 100
-"""VMs whose details are read in one call."""
+_FEW = 2
+_MANY = 64
+_LATELY = 15.0
+"""Seconds for which a task that began counts as going on."""
 
-_RETRIES = (5.0, 10.0, 20.0, 40.0, 60.0)
-"""Pauses between reads of a guest that runs and tells no address."""
-
-_COLLECTOR = vmodl.query.PropertyCollector
 _REBUILD: tuple[type[Exception], ...] = (
     vmodl.query.InvalidCollectorVersion,
     vmodl.fault.ManagedObjectNotFound,
@@ -46,26 +47,11 @@ _REBUILD: tuple[type[Exception], ...] = (
 )
 
 
-@dataclass(slots=True)
-class TaskRecord:
-    """One of our tasks; `state` as the vCenter says it, `error` and `result` when it ended."""
-
-    moid: str
-    state: str = "queued"
-    error: Any = None
-    result: Any = None
-    ended_at: float | None = None
-
-
-@dataclass(slots=True)
-class _Built:
-    """What stands on the server for one login."""
-
-    login: Login
-    collector: str
-    view: str
-    version: str = ""
-    members: set[str] = field(default_factory=set)
+def in_background(seconds: float, call: Callable[[], None]) -> None:
+    """The `Later` of a real process: a short-lived thread."""
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
 
 
 class Watcher:
@@ -77,21 +63,28 @@ class Watcher:
         records: Records,
         timings: Timings,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
         pause: Callable[[float], None] = time.sleep,
+        later: Later = in_background,
     ) -> None:
         self._session = session
         self._records = records
+        self._details = Detailer(session, records, monotonic)
         self._timings = timings
         self._monotonic = monotonic
         self._pause = pause
+        self._later = later
         self._lock = threading.RLock()
         self._editing = threading.Lock()
-        self._built: _Built | None = None
+        self._list: WatchList | None = None
         self._wanted: set[str] = set()
         self._tasks: dict[str, TaskRecord] = {}
         self._awaited: dict[str, str] = {}
+        self._begun: deque[float] = deque(maxlen=_MANY)
+        self._edit_planned = False
         self._broken = False
-        self._current_until: float | None = None
+        self._current_until = -math.inf
+        self._told_at = -math.inf
 
     # What others ask
 
@@ -99,10 +92,10 @@ class Watcher:
     def healthy(self) -> bool:
         """Whether the records are current: a poll is under way, or ended just now."""
         with self._lock:
-            built, until = self._built, self._current_until
-            if built is None or self._broken or until is None:
+            watched, until = self._list, self._current_until
+            if watched is None or self._broken:
                 return False
-        return self._monotonic() < until and built.login.number == self._session.login.number
+        return self._monotonic() < until and watched.login.number == self._session.login.number
 
     def task(self, task: str) -> TaskRecord | None:
         """What the watch told of a task; None when it tells nothing."""
@@ -113,16 +106,21 @@ class Watcher:
     def watches(self, vm: str) -> bool:
         """Whether a VM is among those whose changes are told."""
         with self._lock:
-            return self._built is not None and vm in self._built.members
+            return self._list is not None and vm in self._list.members
 
     def add(self, *moids: str) -> None:
-        """Watch VMs or tasks; edits that come together travel together."""
+        """Watch VMs or tasks, from soon on.
+
+        Edits that come together travel together, behind the caller's back: nothing is lost by a
+        late one, as all is told of an object when it is added.
+        """
         with self._lock:
             self._wanted.update(moids)
             for key in moids:
-                if _is_task(key):
-                    self._tasks.setdefault(key, TaskRecord(key))
-        self._edit(moids)
+                if is_task(key) and key not in self._tasks:
+                    self._tasks[key] = TaskRecord(key)
+                    self._begun.append(self._monotonic())
+        self._plan_edit()
 
     def settle(self, task: str) -> None:
         """Stop watching a task whose end was taken notice of; it leaves with the next edit."""
@@ -152,57 +150,58 @@ class Watcher:
                 raise
 
     def _changes(self, timeout: float) -> Changes:
-        built = self._built
-        if built is None or self._broken or built.login.number != self._session.login.number:
-            self._rebuild()
-            return Changes(everything=True)
+        watched = self._list
+        login = self._session.login
+        if watched is None or self._broken or watched.login.number != login.number:
+            return self._rebuild()
         try:
-            told = self._poll(built, self._wait_seconds(timeout))
-            return Changes(told.uuids | self._read_details(), told.tasks)
+            told = self._poll(watched, self._wait_seconds(timeout))
+            return Changes(told.uuids | self._details.read_due(), told.tasks)
         except vim.fault.NotAuthenticated:
-            self._session.renew(built.login)
+            self._session.renew(watched.login)
         except _REBUILD:
-            self._break(built)
+            self._break(watched)
         except faults.LOST:
-            # Another thread renewed the login and ended the calls of the old one.
-            if built.login.number == self._session.login.number:
+            # Another thread renewed the login, which ends the calls of the old one.
+            if watched.login.number == self._session.login.number:
                 raise
-        self._rebuild()
-        return Changes(everything=True)
-
-    def _break(self, built: _Built) -> None:
-        with self._lock:
-            if self._built is built:
-                self._broken = True
+        return self._rebuild()
 
     def _wait_seconds(self, timeout: float) -> int:
         """How long the server may wait: until details are due at the latest, but not in a hurry."""
-        now = self._monotonic()
-        with self._records.lock:
-            dues = [r.details_due - now for r in self._records.all() if r.details_due is not None]
-        until_due = max(1, math.ceil(min(dues, default=math.inf))) if dues else math.inf
-        return int(max(0, min(timeout, self._timings.longest_poll, until_due)))
+        due = self._details.seconds_until_due()
+        until_due = math.inf if due is None else max(1, math.ceil(due))
+        return int(max(0.0, min(timeout, self._timings.longest_poll, until_due)))
 
-    def _poll(self, built: _Built, seconds: int) -> Changes:
-        collector = _COLLECTOR(built.collector, built.login.watch)
-        options = _COLLECTOR.WaitOptions(maxWaitSeconds=seconds, maxObjectUpdates=_PAGE)
+    def _poll(self, watched: WatchList, seconds: int) -> Changes:
+        rest = self._told_at + self._gathering() - self._monotonic()
+        if rest > 0:
+            self._pause(rest)
         self._stays_current(seconds + _REST)
         words: set[str] = set()
         tasks: set[str] = set()
-        update = collector.WaitForUpdatesEx(built.version, options)
+        update = watched.wait(seconds)
         while update is not None:
-            built.version = update.version
             self._apply(update, words, tasks)
-            if not update.truncated:
-                break
-            update = collector.WaitForUpdatesEx(built.version, options)
+            update = watched.wait(0) if update.truncated else None
         self._stays_current(_REST)
-        self._follow_up()
+        if words or tasks:
+            self._told_at = self._monotonic()
+        self._plan_edit()
         return Changes(frozenset(words), frozenset(tasks))
 
     def _stays_current(self, seconds: float) -> None:
         with self._lock:
             self._current_until = self._monotonic() + seconds
+
+    def _gathering(self) -> float:
+        """How long to gather: longer the more is going on, not at all for a single thing."""
+        now = self._monotonic()
+        with self._lock:
+            lately = sum(now - begun < _LATELY for begun in self._begun)
+            running = sum(not task.ended for task in self._tasks.values())
+        going_on = max(lately, running, self._details.expecting)
+        return min(self._timings.gather, _SHARE * going_on) if going_on > _FEW else 0.0
 
     # Taking over what is told
 
@@ -211,7 +210,7 @@ class Watcher:
             for told in filter_update.objectSet:
                 missing(told.missingSet)
                 key = moid(told.obj)
-                if _is_task(key):
+                if is_task(key):
                     self._apply_task(key, told, tasks)
                 else:
                     self._apply_vm(key, told, words, tasks)
@@ -223,9 +222,9 @@ class Watcher:
                 return
             for change in told.changeSet:
                 setattr(record, change.name.removeprefix("info."), change.val)
-            if record.state in RUNNING or record.ended_at is not None:
+            if record.state in RUNNING or record.ended:
                 return
-            record.ended_at = self._monotonic()
+            record.ended = True
             made = record.result
             if isinstance(made, vim.VirtualMachine) and not self._is_known(moid(made)):
                 # The task is told to be over once its VM is known, so that nobody has to ask.
@@ -239,7 +238,6 @@ class Watcher:
         return record is not None and record.uuid is not None and not record.gone
 
     def _apply_vm(self, key: str, told: Any, words: set[str], tasks: set[str]) -> None:  # noqa: ANN401 - an ObjectUpdate
-        now = self._monotonic()
         with self._records.lock:
             record = self._records.ensure(key)
             words |= record.words()
@@ -252,107 +250,45 @@ class Watcher:
                 for change in told.changeSet:
                     record.set(change.name, change.val if change.op != "remove" else None)
                 record.gone = record.dirty = False
-                self._schedule(record, before, now)
+                self._details.told(record, before)
             words |= record.words()
         with self._lock:
             if key in self._awaited:
                 tasks.add(self._awaited.pop(key))
 
-    def _schedule(
-        self, record: VmRecord, before: tuple[object, object, object], now: float
-    ) -> None:
-        """Have the details read when what was told makes the known ones doubtful."""
-        details = record.details
-        if (
-            details is None
-            or details.change_version != record.change_version
-            or before[1:] != (record.tools, record.power)
-        ):
-            record.details_due, record.tries = now, 0
-        elif before[0] != record.ip:
-            calm = details.read_at + _CALM if self._records.is_told(record) else now
-            record.details_due, record.tries = max(now, calm), 0
-
-    def _follow_up(self) -> None:
-        """Send the edits that an answer asks for."""
-        with self._lock:
-            built = self._built
-            due = built is not None and bool(self._wanted - built.members)
-        if due:
-            self._edit(())
-
-    def _read_details(self) -> frozenset[str]:
-        """Read the details of all VMs that need it; what cannot be read now is read later."""
-        now = self._monotonic()
-        with self._records.lock:
-            due = [
-                record.moid
-                for record in self._records.all()
-                if record.details_due is not None and record.details_due <= now and not record.gone
-            ]
-        words: set[str] = set()
-        for chunk in _chunks(due, _CHUNK):
-            try:
-                found = read(self._session, dict.fromkeys(chunk, vim.VirtualMachine), DETAILS)
-            except faults.NATIVE:
-                self._put_off(chunk, now)
-                continue
-            words |= self._take_details(found, now)
-        return frozenset(words)
-
-    def _put_off(self, moids: Collection[str], now: float) -> None:
-        with self._records.lock:
-            for key in moids:
-                self._records.ensure(key).details_due = now + _RETRIES[0]
-
-    def _take_details(self, found: Collection[Found], now: float) -> set[str]:
-        words: set[str] = set()
-        with self._records.lock:
-            for item in found:
-                record = self._records.ensure(item.moid)
-                before = record.details
-                record.details = read_details(record, item, now)
-                self._plan_next_read(record, now)
-                if before is None or before.content != record.details.content:
-                    words |= record.words()
-        return words
-
-    def _plan_next_read(self, record: VmRecord, now: float) -> None:
-        waiting = record.running and not self._records.is_told(record)
-        if waiting and record.tries < len(_RETRIES):
-            record.details_due = now + _RETRIES[record.tries]
-            record.tries += 1
-        else:
-            record.details_due = None
-
     # Editing what is watched
 
-    def _edit(self, moids: Collection[str]) -> None:
-        """Bring the list on the server in line; edits of several threads go as one.
+    def _plan_edit(self) -> None:
+        """Have the list on the server brought in line soon, if it is not."""
+        with self._lock:
+            watched = self._list
+            if watched is None or self._broken or self._edit_planned:
+                return
+            if self._wanted <= watched.members:
+                return
+            self._edit_planned = True
+        self._later(max(self._timings.coalesce, self._gathering()), self._edit)
 
-        Failing is no failure of the caller's: the watch is built anew then.
-        """
+    def _edit(self) -> None:
+        """Bring the list in line. Failing is nobody's failure: the watch is built anew then."""
         with self._editing:
             with self._lock:
-                built = self._built
-                if built is None or self._broken:
+                self._edit_planned = False
+                watched = self._list
+                if watched is None or self._broken:
                     return
-                if moids and built.members.issuperset(moids):
-                    return
-            self._pause(self._timings.coalesce)
-            with self._lock:
-                add = self._wanted - built.members
-                remove = built.members - self._wanted
+                add = self._wanted - watched.members
+                remove = watched.members - self._wanted
             if not add:
                 return
             try:
                 with operation("watch"):
-                    unresolved = _modify(built, add, remove)
+                    unresolved = watched.modify(add, remove)
             except faults.NATIVE:
-                self._break(built)
+                self._break(watched)
                 return
             with self._lock:
-                built.members = (built.members | add) - remove
+                watched.members = (watched.members | add) - remove
             self._lose(unresolved)
 
     def _lose(self, unresolved: Collection[str]) -> None:
@@ -361,92 +297,33 @@ class Watcher:
             for key in unresolved:
                 self._tasks.pop(key, None)
                 self._awaited.pop(key, None)
-            self._wanted -= {key for key in unresolved if _is_task(key)}
+            self._wanted -= {key for key in unresolved if is_task(key)}
         with self._records.lock:
             for key in unresolved:
                 record = self._records.get(key)
                 if record is not None:
                     record.gone = True
 
-    def _rebuild(self) -> None:
+    def _break(self, watched: WatchList) -> None:
+        with self._lock:
+            if self._list is watched:
+                self._broken = True
+
+    def _rebuild(self) -> Changes:
         """Build the watch for the login in use and take over everything anew."""
         with self._editing:
             with self._lock:
-                old, self._built = self._built, None
-                wanted = set(self._wanted)
-            if old is not None:
-                _destroy(old)
-            built = self._session.run(_build)
-            unresolved = _modify(built, wanted, ()) if wanted else ()
+                old, self._list = self._list, None
+            if old is not None and old.login.number == self._session.login.number:
+                old.destroy()
+            watched = self._session.run(watchlist.build)
             with self._lock:
-                built.members = wanted
-                self._built, self._broken = built, False
+                wanted = set(self._wanted)
+            unresolved = watched.modify(wanted, ()) if wanted else ()
+            watched.members = wanted
+            with self._lock:
+                self._list, self._broken = watched, False
         self._lose(unresolved)
-        self._poll(built, 0)
-        self._read_details()
-
-
-def _is_task(key: str) -> bool:
-    return key.startswith("task-")
-
-
-def _managed(key: str, login: Login) -> Any:  # noqa: ANN401 - any managed object
-    kind = vim.Task if _is_task(key) else vim.VirtualMachine
-    return kind(key, login.ops)
-
-
-def _modify(built: _Built, add: Collection[str], remove: Collection[str]) -> tuple[str, ...]:
-    view = vim.view.ListView(built.view, built.login.ops)
-    unresolved = view.ModifyListView(
-        add=[_managed(key, built.login) for key in sorted(add)],
-        remove=[_managed(key, built.login) for key in sorted(remove)],
-    )
-    return tuple(moid(key) for key in unresolved or ())
-
-
-def _build(login: Login) -> _Built:
-    views = vim.view.ViewManager(login.content.view_manager, login.ops)
-    view = views.CreateListView(obj=[])
-    collector = _COLLECTOR(login.content.property_collector, login.ops).CreatePropertyCollector()
-    members = _COLLECTOR.TraversalSpec(
-        name="members", type=vim.view.ListView, path="view", skip=False
-    )
-    collector.CreateFilter(
-        spec=_COLLECTOR.FilterSpec(
-            objectSet=[_COLLECTOR.ObjectSpec(obj=view, skip=True, selectSet=[members])],
-            propSet=[
-                property_spec(vim.VirtualMachine, WATCHED),
-                property_spec(vim.Task, TASK_PATHS),
-            ],
-        ),
-        partialUpdates=True,
-    )
-    return _Built(login, moid(collector), moid(view))
-
-
-def _destroy(built: _Built) -> None:
-    """Best effort: what a dead session left behind is gone with it."""
-    login = built.login
-    with contextlib.suppress(*faults.NATIVE):
-        _COLLECTOR(built.collector, login.ops).DestroyPropertyCollector()
-    with contextlib.suppress(*faults.NATIVE):
-        vim.view.ListView(built.view, login.ops).DestroyView()
-
-
-def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
-def read_task(session: Session, task: str) -> TaskRecord | None:
-    """A task as it is now, in one call; None when nobody knows it any more."""
-    try:
-        found = read(session, {task: vim.Task}, TASK_PATHS)[0]
-    except vmodl.fault.ManagedObjectNotFound:
-        return None
-    return TaskRecord(
-        task,
-        state=str(found.get("info.state", "queued")),
-        error=found.get("info.error"),
-        result=found.get("info.result"),
-    )
+        self._poll(watched, 0)
+        self._details.read_due()
+        return Changes(everything=True)

@@ -147,11 +147,12 @@ class Work:
         if live is None:
             return None
         wanted = {disk.id for disk in disks}
-        attached = devices.virtual_disks(live.found.get("config.hardware.device") or ())
+        attached = live.found.get("config.hardware.device") or ()
+        buses = devices.controllers(attached)
         removals = [
             vim.vm.device.VirtualDeviceSpec(operation="remove", device=disk)
-            for disk in attached
-            if devices.disk_id(disk) in wanted
+            for disk in devices.virtual_disks(attached)
+            if wanted & {devices.disk_id(disk), devices.slot_id(devices.slot_of(disk, buses))}
         ]
         if not removals:
             return None
