@@ -1,7 +1,10 @@
 """The long-running roles: controller, provider, dev."""
 
 import asyncio
+import contextlib
 import sys
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +13,7 @@ from banlieue.cli.options import ProviderKey, role_options
 from banlieue.sdk.kube import Key
 
 if TYPE_CHECKING:
+    from banlieue.sdk.driver import Backend
     from banlieue.sdk.runtime.process import Process
 
 CONTROLLER_LEASE = "banlieue-controller"
@@ -77,13 +81,9 @@ def provider(backend: str, namespace: str, only: Key | None, **options: Any) -> 
 
     BACKEND is vsphere, simulated, or one that another installed distribution brings.
     """
-    from banlieue.sdk.registry import UnknownBackend, load_backend
     from banlieue.sdk.runtime.serve import ProviderRole, Scope
 
-    try:
-        loaded = load_backend(backend)
-    except UnknownBackend as error:
-        raise click.BadParameter(str(error), param_hint="BACKEND") from error
+    (loaded,) = _backends([backend])
     process = _process(f"provider-{backend}", options)
     ProviderRole(process, loaded, Scope(only, namespace, options["system_namespace"]))
     sys.exit(process.main())
@@ -98,23 +98,53 @@ def provider(backend: str, namespace: str, only: Key | None, **options: Any) -> 
     help="Backend to serve; may be given more than once. Default: all that are installed.",
 )
 def dev(backends: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - click's
-    """Run every role in one process against any cluster, to try things out.
+    r"""Run every role in one process against any cluster, to try things out.
 
-    Apply the CRDs first: banlieue crds | kubectl apply -f -
+    \b
+    banlieue crds | kubectl apply --server-side -f -
+    banlieue dev --log-format text &
+    kubectl apply -f config/samples/simulated.yaml -f config/samples/virtualmachine.yaml
+
+    It makes the system namespace and a ProviderClass per backend when they are missing.
     """
     from banlieue.controller import app
-    from banlieue.sdk.registry import backend_names, load_backend
+    from banlieue.sdk.registry import backend_names
     from banlieue.sdk.runtime.process import run_all
     from banlieue.sdk.runtime.serve import ProviderRole, Scope
 
     system = options["system_namespace"]
     processes = [_process("controller", options)]
     app.build(processes[0], namespace="", system_namespace=system)
-    for name in backends or backend_names():
-        one = _process(f"provider-{name}", {**options, "http_port": None})
-        ProviderRole(one, load_backend(name), Scope(installation_namespace=system))
+    served = _backends(backends or backend_names())
+    processes[0].on_start(partial(_prepare, processes[0], system, served))
+    for backend in served:
+        one = _process(f"provider-{backend.name}", {**options, "http_port": None})
+        ProviderRole(one, backend, Scope(installation_namespace=system))
         processes.append(one)
     sys.exit(asyncio.run(run_all(*processes)))
+
+
+def _backends(wanted: Iterable[str]) -> list["Backend[Any]"]:
+    from banlieue.sdk.registry import UnknownBackend, load_backend
+
+    try:
+        return [load_backend(name) for name in wanted]
+    except UnknownBackend as error:
+        raise click.BadParameter(str(error), param_hint="backend") from error
+
+
+async def _prepare(process: "Process", namespace: str, served: list["Backend[Any]"]) -> None:
+    """Make what an install would have made, where it is missing."""
+    from banlieue.api.names import MANAGER_OPERATOR
+    from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES
+    from banlieue.sdk.kube import AlreadyExists
+    from banlieue.sdk.provider.classes import default_class
+
+    wanted = [(NAMESPACES, {"metadata": {"name": namespace}})]
+    wanted += [(PROVIDER_CLASSES, default_class(backend).to_api()) for backend in served]
+    for resource, obj in wanted:
+        with contextlib.suppress(AlreadyExists):
+            await process.client.create(resource, obj, manager=MANAGER_OPERATOR)
 
 
 COMMANDS = (controller, provider, dev)

@@ -1,0 +1,54 @@
+"""`banlieue dev`: every role in one process, by the lines its help text names."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from test.kit.controlplane import ControlPlane
+from test.kit.ports import free_port
+from test.kit.process import Process
+from test.kit.stack import ROOT, Stack, is_ready
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_samples_become_a_vm_with_one_process(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "banlieue", "crds"], capture_output=True, text=True, check=True
+    ).stdout
+    control_plane.install_crds(yaml.safe_load_all(printed))
+    with Stack(control_plane, tmp_path) as stack:
+        port = free_port()
+        dev = Process(
+            "dev",
+            [sys.executable, "-m", "banlieue", "dev", "--http-port", str(port)],
+            log_file=tmp_path / "dev.log",
+            env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
+        )
+        with dev:
+            kube = control_plane.kube
+            kube.wait_for("namespaces", "banlieue-system", until=bool, timeout=30)
+            for name in ("simulated", "virtualmachine"):
+                text = (ROOT / "config" / "samples" / f"{name}.yaml").read_text(encoding="utf-8")
+                control_plane.kubectl(
+                    "apply", "--server-side", "--force-conflicts", "-f", "-", input=text
+                )
+            made = _virtual_machine(ROOT / "config" / "samples" / "virtualmachine.yaml")
+            kube.wait_for("virtualmachines", *made, until=is_ready, timeout=60, what="Ready")
+            kube.delete("virtualmachines", *made)
+            kube.wait_gone("virtualmachines", *made, timeout=60)
+            assert dev.stop() == 0
+        stack.purge()
+
+
+def _virtual_machine(sample: Path) -> tuple[str, str]:
+    for document in yaml.safe_load_all(sample.read_text(encoding="utf-8")):
+        if document["kind"] == "VirtualMachine":
+            return document["metadata"]["name"], document["metadata"].get("namespace", "default")
+    raise AssertionError("the sample has no VirtualMachine")
