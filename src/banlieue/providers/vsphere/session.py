@@ -148,11 +148,14 @@ class Session:
         content = _content(raw)
         ops = self._stub(endpoint, version, self._timings.read)
         ops.SetSessionId(first.GetSessionId())
-        session = vim.SessionManager(content.session_manager, ops).Login(
-            userName=self._username.get_secret_value(),
-            password=self._password.get_secret_value(),
-            locale=None,
-        )
+        with contextlib.ExitStack() as refused:
+            refused.callback(ops.DropConnections)
+            session = vim.SessionManager(content.session_manager, ops).Login(
+                userName=self._username.get_secret_value(),
+                password=self._password.get_secret_value(),
+                locale=None,
+            )
+            refused.pop_all()
         patience = self._timings.longest_poll + self._timings.poll_slack
         watch = self._stub(endpoint, version, patience)
         watch.SetSessionId(ops.GetSessionId())
