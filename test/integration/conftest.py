@@ -5,33 +5,69 @@ from pathlib import Path
 
 import pytest
 
-from banlieue.sdk.simulated.backend import BACKEND
 from banlieue.sdk.testing.conformance_target import ConformanceTarget
-from banlieue.sdk.testing.simulated_target import SimulatedTarget
 from test.kit.controlplane import ControlPlane
 from test.kit.installed import Registered
-from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
-from test.kit.stack import Stack
+from test.kit.running import Running
+from test.kit.targets import KINDS, new_target
+from test.kit.watched import AtWork, Watched, watched
 
 
-@pytest.fixture(params=["simulated"])
-def backend_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConformanceTarget]:
-    """A fresh backend of each kind, in a process of its own."""
-    assert request.param == "simulated"
-    world = WorldProcess(tmp_path)
-    world.start()
-    yield SimulatedTarget(BACKEND, world.endpoint, world.port, PLANTED_PASSWORD)
-    world.process.kill9()
+@pytest.fixture(params=KINDS)
+def backend_kind(request: pytest.FixtureRequest) -> str:
+    """The backend a test runs on."""
+    kind: str = request.param
+    return kind
 
 
 @pytest.fixture
-def registered(
+def backend_target(backend_kind: str, tmp_path: Path) -> Iterator[ConformanceTarget]:
+    """A fresh backend of each kind, in a process of its own."""
+    with new_target(backend_kind, tmp_path) as target:
+        yield target
+
+
+@pytest.fixture
+def second_target(backend_kind: str, tmp_path: Path) -> Iterator[ConformanceTarget]:
+    """Another fresh backend of the same kind."""
+    with new_target(backend_kind, tmp_path) as target:
+        yield target
+
+
+@pytest.fixture
+def watched_install(
     control_plane: ControlPlane, tmp_path: Path, backend_target: ConformanceTarget
-) -> Iterator[Registered]:
-    """banlieue installed, with the backend registered as a Provider; no role runs yet."""
-    with Stack(control_plane, tmp_path) as stack:
-        stack.install()
-        registered = Registered(stack, backend_target)
-        registered.register()
-        yield registered
-        stack.purge()
+) -> Iterator[Watched]:
+    """banlieue installed, with the backend registered as a Provider; no role runs yet.
+
+    Checkers run beside the test; what they find fails it in the end.
+    """
+    with watched(control_plane, tmp_path, backend_target) as found:
+        yield found
+
+
+@pytest.fixture
+def registered(watched_install: Watched) -> Registered:
+    """The same without a view of the checkers."""
+    return watched_install.registered
+
+
+@pytest.fixture
+def running(registered: Registered) -> Running:
+    """The same with controller and provider at work."""
+    return Running.start(registered)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def at_work(
+    request: pytest.FixtureRequest,
+    control_plane: ControlPlane,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[AtWork]:
+    """banlieue at work on each kind of backend, for tests that leave nothing behind."""
+    directory = tmp_path_factory.mktemp(f"{request.param}-at-work")
+    with (
+        new_target(request.param, directory) as target,
+        watched(control_plane, directory, target) as found,
+    ):
+        yield AtWork(found, Running.start(found.registered))

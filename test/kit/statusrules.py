@@ -128,10 +128,8 @@ def is_ours(old: Object, new: Object) -> bool:
     wrote = [name for name, entry in after.items() if _moved(before.get(name), entry)]
     if wrote:
         return any(name[0].startswith(OURS) for name in wrote)
-    # Somebody who only takes fields away owns none: the owners' sets shrink, their times stay.
-    return {name: entry["fieldsV1"] for name, entry in before.items()} == {
-        name: entry["fieldsV1"] for name, entry in after.items()
-    }
+    # Somebody who only takes fields away owns none: our sets shrink, their times stay.
+    return _owned(before) == _owned(after)
 
 
 def _writers(obj: Object) -> dict[tuple[str, str, str], Mapping[str, Any]]:
@@ -139,6 +137,12 @@ def _writers(obj: Object) -> dict[tuple[str, str, str], Mapping[str, Any]]:
         (it["manager"], it["operation"], it.get("subresource", "")): it
         for it in obj["metadata"].get("managedFields") or ()
     }
+
+
+def _owned(writers: Mapping[tuple[str, str, str], Mapping[str, Any]]) -> list[Any]:
+    return [
+        entry["fieldsV1"] for name, entry in sorted(writers.items()) if name[0].startswith(OURS)
+    ]
 
 
 def _moved(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:

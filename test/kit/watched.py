@@ -14,11 +14,13 @@ from typing import Final
 from banlieue.sdk.testing.conformance_target import ConformanceTarget
 from test.kit.controlplane import ControlPlane
 from test.kit.installed import Registered
+from test.kit.running import Running
 from test.kit.secretscan import SecretScan, scan_of
 from test.kit.stack import Role, Stack
 from test.kit.statuswatch import StatusWatch
 
 _DEFECTS: Final = frozenset({"error", "critical"})
+_OURS: Final = "banlieue"
 _SHOWN: Final = 4000
 
 
@@ -94,8 +96,21 @@ def watched(
                 stack.purge()
 
 
+@dataclass(frozen=True)
+class AtWork:
+    """An installation whose roles run, with its checkers; the tests of a module may share it."""
+
+    watched: Watched
+    running: Running
+
+    @property
+    def registered(self) -> Registered:
+        """The installation."""
+        return self.running.registered
+
+
 def defects(role: Role) -> Iterator[str]:
-    """Log records that tell of a defect of ours: errors, and everything with a traceback."""
+    """Log records that tell of a defect: errors of our own, and everything with a traceback."""
     for line in role.logs().splitlines():
         if _tells_defect(line):
             yield f"log of {role.name}: {line[:_SHOWN]}"
@@ -107,4 +122,5 @@ def _tells_defect(line: str) -> bool:
     except ValueError:
         # Words of the interpreter itself; a record that a kill cut off begins like any other.
         return bool(line) and not line.startswith("{")
-    return record.get("level") in _DEFECTS or "exception" in record
+    ours = record.get("logger", "").startswith(_OURS)
+    return "exception" in record or (ours and record.get("level") in _DEFECTS)

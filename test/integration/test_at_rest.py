@@ -1,0 +1,58 @@
+"""Many VMs at once cost little until they are Ready, and nothing from then on."""
+
+import logging
+from collections import Counter
+
+import pytest
+
+from test.kit.costs import counted, our_writes, shown, wait_out
+from test.kit.installed import Registered
+from test.kit.running import Running
+from test.kit.taps import Meter
+from test.kit.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+VMS = 20
+WRITES = 9
+EVENTS = 5
+CALLS = {"vsphere": 2.5}
+"""Per VM, of the backends that have a budget."""
+REST_SECONDS = 60.0
+COUNT_SECONDS = 30.0
+
+log = logging.getLogger(__name__)
+
+
+def test_many_vms_stay_within_their_budget_and_then_cost_nothing(running: Running) -> None:
+    registered = running.registered
+    registered.create("warm-up")
+    registered.ready("warm-up")
+    names = [f"vm-{number}" for number in range(VMS)]
+    with counted(registered) as costs:
+        for name in names:
+            registered.create(name)
+        for name in names:
+            registered.ready(name)
+    writes = costs.objects(*names)
+    each = [figure / VMS for figure in (len(writes), len(costs.events), costs.calls.total())]
+    log.info("per VM: %s writes, %s events, %s calls", *each)
+    assert each[0] <= WRITES, shown(writes)
+    assert each[1] <= EVENTS, shown(costs.events)
+    assert each[2] <= CALLS.get(registered.target.backend.name, each[2]), costs.calls
+
+    wait_until(lambda: _counted(registered), COUNT_SECONDS, "the Provider to count its machines")
+    meter = Meter(registered.target)
+    since = registered.stack.control_plane.audit_position()
+    wait_out(registered, REST_SECONDS)
+    resting = our_writes(registered, since)
+    assert resting == [], shown(resting)
+    assert meter.work() == Counter()
+
+
+def _counted(registered: Registered) -> bool:
+    """The last thing that follows a change of machines."""
+    provider = registered.kube.get("providers", registered.provider, registered.stack.namespace)
+    machines = registered.kube.list(registered.plural, registered.namespace)
+    counted: bool = provider["status"].get("machineCount") == len(machines)
+    return counted
