@@ -15,6 +15,7 @@ from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube
 from test.kit.live_process import CONTROLLER, LiveProcess, by_key
 from test.kit.ports import LOOPBACK
+from test.kit.stepped_clock import settle
 from test.kit.things import THINGS, thing
 
 pytestmark = pytest.mark.slow
@@ -44,6 +45,8 @@ class Gap:
         for task in self._links:
             task.cancel()
         await asyncio.gather(*self._links, return_exceptions=True)
+        # Transports close in the loop's next rounds.
+        await settle()
 
     def kubeconfig(self, original: Path, target: Path) -> Path:
         document = yaml.safe_load(original.read_text())

@@ -16,7 +16,7 @@ from banlieue.sdk import kube
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.runtime import passes
 from banlieue.sdk.runtime.cache import Identity, Writer
-from banlieue.sdk.runtime.connection import Connection, NoConnectionError
+from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close_session
 from banlieue.sdk.runtime.metrics import Metrics
 
 APPLY = "application/apply-patch+yaml"
@@ -90,9 +90,12 @@ class KubeClient:
 
     async def close(self) -> None:
         """End the session and its connections."""
-        if self._library is not None:
-            await self._library.close()  # type: ignore[no-untyped-call]  # the library's
-            self._library = None
+        library, self._library = self._library, None
+        if library is None:
+            return
+        if library.rest_client.pool_manager is not None:
+            await close_session(library.rest_client.pool_manager)
+        await library.close()  # type: ignore[no-untyped-call]  # the library's
 
     async def get(self, resource: Resource, key: Key) -> Obj:
         """Read one object live."""

@@ -1,10 +1,12 @@
 """How to reach the API server and who we are there: kubeconfig or in-cluster, kept fresh."""
 
+import asyncio
 import os
 import ssl
 import time
 from pathlib import Path
 
+import aiohttp
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import (
@@ -14,11 +16,19 @@ from kubernetes.aio.config import (
 )
 
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+_CLOSING_ROUNDS = 5
 _RELOAD_AT_MOST_EVERY = 1.0
 
 
 class NoConnectionError(Exception):
     """There is no usable configuration of a Kubernetes cluster; the message says why."""
+
+
+async def close_session(session: aiohttp.ClientSession) -> None:
+    """Close a session and let its transports end before their loop may."""
+    await session.close()
+    for _ in range(_CLOSING_ROUNDS):
+        await asyncio.sleep(0)
 
 
 class Connection:

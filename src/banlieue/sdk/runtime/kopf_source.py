@@ -22,7 +22,7 @@ import kopf
 from banlieue.sdk.kube import Obj
 from banlieue.sdk.runtime.cache import EventType
 from banlieue.sdk.runtime.client import CONNECT_TIMEOUT, PAGE, TIMEOUT
-from banlieue.sdk.runtime.connection import Connection, NoConnectionError
+from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close_session
 from banlieue.sdk.runtime.metrics import Metrics
 from banlieue.sdk.runtime.sources import KindGoneError, Sink, Stream
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _BATCH = 200
 _STOP_WAIT = 15.0
 _FIRST_BACKOFF = 0.2
-_MAX_BACKOFF = 10.0
+_MAX_BACKOFF = 5.0
 _READ_BUFFER = 2**21
 
 _OK = 200
@@ -141,6 +141,7 @@ class _Run:
         self._metrics = metrics
         self._rng = rng
         self._kind_gone = False
+        self._sessions: list[aiohttp.ClientSession] = []
         self._ended: asyncio.Future[None] = mailbox.loop.create_future()
         self._stop_lock = threading.Lock()
         self._stopping = False
@@ -200,14 +201,19 @@ class _Run:
                 return
             self._stop_in_thread = lambda: _wake(loop, stop)
         namespace = self._stream.namespace
-        await kopf.operator(
-            registry=self._registry(),
-            settings=self._settings(),
-            standalone=True,
-            clusterwide=not namespace,
-            namespaces=[namespace] if namespace else [],
-            stop_flag=stop,
-        )
+        try:
+            await kopf.operator(
+                registry=self._registry(),
+                settings=self._settings(),
+                standalone=True,
+                clusterwide=not namespace,
+                namespaces=[namespace] if namespace else [],
+                stop_flag=stop,
+            )
+        finally:
+            # kopf closes its session only when it was asked to stop.
+            for session in self._sessions:
+                await close_session(session)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -253,13 +259,15 @@ class _Run:
         return settings
 
     def _session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
+        session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl_context),
             headers={"User-Agent": self._user_agent},
             middlewares=(self._around_request,),
             read_bufsize=_READ_BUFFER,
             trust_env=True,
         )
+        self._sessions.append(session)
+        return session
 
     async def _around_request(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
