@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
-from banlieue.sdk.driver import MachineRef, MachineState, MarkRemover
+from banlieue.sdk.driver import Driver, MachineRef, MachineState, MarkRemover, Task
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner, backend_name
 from banlieue.sdk.testing.conformance_target import RawVm
 from test.kit.installed import READY_SECONDS, Registered
@@ -82,11 +83,14 @@ class Running:
             before = self.passes(self.provider, "machine")
             self._annotate(self.registered.plural, name)
             self._annotate(VMS, name)
-            wait_until(
-                lambda before=before: self.passes(self.provider, "machine") > before,
-                READY_SECONDS,
-                "the provider to look at a machine",
-            )
+            self._await_pass(before)
+
+    def _await_pass(self, before: float) -> None:
+        wait_until(
+            lambda: self.passes(self.provider, "machine") > before,
+            READY_SECONDS,
+            "the provider to look at a machine",
+        )
 
     def _annotate(self, kind: str, name: str) -> None:
         obj = self.kube.find(kind, name, self.namespace)
@@ -152,7 +156,7 @@ class Running:
             if not isinstance(driver, MarkRemover):
                 raise TypeError(f"backend {target.backend.name} cannot take marks off")
             while (task := driver.remove_mark(ref)) is not None:
-                wait_until(lambda task=task: driver.poll(task) is None, 30, "the mark to go")
+                wait_until(partial(_ended, driver, task), READY_SECONDS, "the mark to go")
 
     def make_foreign(self, vm_name: str) -> str:
         """Let an admin make a VM of that name; its id."""
@@ -164,6 +168,10 @@ class Running:
     def raw(self, vm_id: str) -> RawVm | None:
         """A VM as an admin sees it."""
         return next((vm for vm in self.registered.target.vms() if vm.id == vm_id), None)
+
+
+def _ended(driver: Driver[Any], task: Task) -> bool:
+    return driver.poll(task) is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,13 +42,14 @@ class WorldProcess:
         )
         self.endpoint = f"http://{LOOPBACK}:{number}"
         self.port = RemoteWorld(self.endpoint)
+        self._state = directory / f"world-{number}.json"
         self.process = Process(
             f"simulated-world-{number}",
             [
                 sys.executable,
                 *("-m", "banlieue.sdk.simulated.server"),
                 *("--listen", f"{LOOPBACK}:{number}"),
-                *("--state", directory / f"world-{number}.json"),
+                *("--state", self._state),
                 *("--credentials", self.credentials),
                 *(f"--latency={step}={seconds}" for step, seconds in QUICK.items()),
                 *arguments,
@@ -64,6 +67,20 @@ class WorldProcess:
             self.port.call("ping", {}, timeout=1.0)
             return True
         return False
+
+    @contextmanager
+    def another(self) -> Iterator[None]:
+        """While it lasts another world, an empty one, answers at the endpoint."""
+        aside = self._state.with_suffix(".aside")
+        self.process.kill9()
+        self._state.rename(aside)
+        self.start()
+        try:
+            yield
+        finally:
+            self.process.kill9()
+            aside.replace(self._state)
+            self.start()
 
     def target(self) -> SimulatedTarget:
         """This world under the conformance kit."""

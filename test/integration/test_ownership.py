@@ -1,0 +1,131 @@
+"""No VM is touched that is not provably ours, and none counts as gone without proof."""
+
+import pytest
+
+from test.kit.installed import READY_SECONDS
+from test.kit.running import VMS, Running
+from test.kit.stack import condition
+from test.kit.waiting import wait_until
+from test.kit.watched import AtWork
+
+pytestmark = pytest.mark.slow
+
+ORPHAN = {"spec": {"deletionPolicy": "Orphan"}}
+
+
+@pytest.fixture
+def running(at_work: AtWork) -> Running:
+    """Shared: every test uses names of its own and leaves the Provider Ready."""
+    return at_work.running
+
+
+# Somebody else's
+
+
+def test_a_vm_of_our_name_that_somebody_else_made_is_left_alone(running: Running) -> None:
+    registered = running.registered
+    foreign = running.make_foreign(running.ref("taken").name)
+    before = running.raw(foreign)
+
+    registered.create("taken")
+    vm = running.wait_condition("taken", "Ready", "OwnershipConflict", status="False")
+    assert vm["status"]["phase"] == "Failed"
+    wait_until(lambda: _told(running, "OwnershipConflict"), READY_SECONDS, "an event")
+    running.poke("taken")
+    running.provider.kill9()
+    running.provider.start()
+    running.poke("taken")
+    running.wait_condition("taken", "Ready", "OwnershipConflict", status="False")
+    assert "instance" not in registered.machine("taken")["spec"], "it was given an identity"
+    assert registered.vms_of("taken") == [before]
+
+    registered.delete("taken")
+    assert registered.vms_of("taken") == [before]
+
+
+def test_a_vm_without_its_mark_is_not_ours_any_more(running: Running) -> None:
+    known = running.made("unmarked")
+    running.unmark(known)
+    before = running.raw(known.raw.id)
+    running.poke("unmarked")
+    running.wait_condition("unmarked", "Ready", "OwnershipConflict", status="False")
+    running.kube.delete(VMS, "unmarked", running.namespace)
+    running.wait_condition("unmarked", "Deleting", "OwnershipConflict", status="True")
+    running.poke("unmarked")
+    assert running.raw(known.raw.id) == before
+    running.kube.patch(VMS, "unmarked", ORPHAN, running.namespace)
+    running.registered.gone("unmarked")
+    assert running.raw(known.raw.id) == before
+
+
+# Gone, or only not to be seen
+
+
+def test_a_vanished_vm_is_missed_and_never_made_again(running: Running) -> None:
+    """Nor does a copy take its place: the copy's mark names the UUID of the original."""
+    registered, target = running.registered, running.registered.target
+    known = running.made("vanished")
+    copy = target.copy(known.raw.id, f"{known.raw.name}-copy")
+    before = running.raw(copy)
+    target.remove(known.raw.id)
+    running.poke("vanished")
+    vm = running.wait_condition("vanished", "Ready", "VMMissing", status="False")
+    assert vm["status"]["phase"] == "Failed"
+    wait_until(lambda: _told(running, "VMMissing"), READY_SECONDS, "an event")
+    running.provider.kill9()
+    running.provider.start()
+    running.poke("vanished")
+    assert registered.machine("vanished")["spec"] == known.machine["spec"]
+    assert condition(registered.find("vanished") or {}, "Ready") == ("False", "VMMissing")
+    assert registered.vms_of("vanished") == [before]
+    # That nothing of it is left is proven, so the objects may go.
+    registered.delete("vanished")
+    assert registered.vms_of("vanished") == [before]
+
+
+def test_a_hidden_vm_is_neither_made_again_nor_released(running: Running) -> None:
+    registered = running.registered
+    known = running.made("hidden")
+    with registered.target.hidden(known.raw.id):
+        before = running.raw(known.raw.id)
+        running.poke("hidden")
+        running.wait_condition("hidden", "InfrastructureReady", "AbsenceUnproven")
+        running.provider.kill9()
+        running.provider.start()
+        running.poke("hidden")
+        assert condition(registered.find("hidden") or {}, "Ready")[0] != "True"
+
+        running.kube.delete(VMS, "hidden", running.namespace)
+        running.wait_condition("hidden", "Deleting", "AbsenceUnproven", status="True")
+        running.poke("hidden")
+        assert registered.machine("hidden")["metadata"]["finalizers"], "it was released"
+        assert registered.vms_of("hidden") == [before]
+    running.poke("hidden")
+    registered.gone("hidden")
+    assert registered.vms_of("hidden") == []
+    _restart(running)
+
+
+def test_release_is_the_way_out_for_a_vm_nobody_can_see(running: Running) -> None:
+    registered = running.registered
+    known = running.made("unseen")
+    with registered.target.hidden(known.raw.id):
+        before = running.raw(known.raw.id)
+        running.kube.delete(VMS, "unseen", running.namespace)
+        running.wait_condition("unseen", "Deleting", "AbsenceUnproven", status="True")
+        running.kube.patch(VMS, "unseen", ORPHAN, running.namespace)
+        registered.gone("unseen")
+        assert registered.vms_of("unseen") == [before]
+    _restart(running)
+
+
+def _restart(running: Running) -> None:
+    """Have the provider ask at once what it may see, and wait until the Provider is Ready."""
+    running.provider.kill9()
+    running.provider.start()
+    running.registered.provider_ready()
+
+
+def _told(running: Running, reason: str) -> bool:
+    events = running.kube.list("events.events.k8s.io", running.namespace)
+    return any(event.get("reason") == reason for event in events)
