@@ -175,6 +175,24 @@ async def test_what_the_provider_waits_for_is_shown() -> None:
     assert world.condition("Deleting")["reason"] == "ForeignDiskAttached"
     assert world.condition("Deleting")["message"] == "detach disk x"
     assert world.status()["phase"] == "Deleting"
+    ready = world.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "ForeignDiskAttached")
+    assert ready["message"] == "detach disk x"
+
+
+async def test_what_is_known_is_said_to_the_end() -> None:
+    world = await _running()
+    kinds = ("InfrastructureReady", "AddressesAvailable", "PowerStateSynced", "UpToDate")
+    before = {kind: world.condition(kind) for kind in kinds}
+    world.providers[0].down = True
+    world.delete_vm()
+    await world.settle()
+    ready = world.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "Deleting")
+    assert ready["message"] == world.condition("Deleting")["message"] != ""
+    for kind in kinds:
+        generation = {"observedGeneration": ready["observedGeneration"]}
+        assert world.condition(kind) == before[kind] | generation
 
 
 async def test_a_restored_object_that_is_deleted_at_once_still_takes_its_machine() -> None:

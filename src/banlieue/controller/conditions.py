@@ -10,7 +10,7 @@ from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import ReadinessGate, VirtualMachine
 from banlieue.api.v1alpha1.virtualmachine_status import Scheduled
 from banlieue.sdk.conditions import Finding, false, true, unknown
-from banlieue.sdk.outcome import CONTINUE, Outcome, Stop
+from banlieue.sdk.outcome import CONTINUE, Outcome, Stop, Wait
 
 MAKING = "the machine is being made"
 
@@ -36,6 +36,18 @@ _SUMMED_UP = (
     ConditionType.INFRASTRUCTURE_READY,
     ConditionType.PROVISIONED,
 )
+
+_PASSING = frozenset(
+    {
+        ConditionType.READY,
+        ConditionType.DELETING,
+        ConditionType.RECONCILING,
+        ConditionType.STALLED,
+        ConditionType.PAUSED,
+    }
+)
+_LASTING = {kind.value: kind for kind in ConditionType if kind not in _PASSING}
+"""What is said of a VirtualMachine until it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +93,12 @@ class View:
 
 def findings(view: View) -> list[Finding]:
     """Every condition the VirtualMachine has now."""
+    if view.deleting:
+        return _leaving(view)
     found = _derived(view)
     found.update(view.found)
     ready = _ready(view, found)
     found[ConditionType.READY] = ready
-    if view.deleting:
-        found.setdefault(
-            ConditionType.DELETING,
-            true(ConditionType.DELETING, Reason.DELETING, "waiting for the machine to go"),
-        )
     stalled = _stalled(view, ready)
     if stalled:
         found[ConditionType.STALLED] = Finding(
@@ -102,12 +111,33 @@ def findings(view: View) -> list[Finding]:
     return list(found.values())
 
 
+def _leaving(view: View) -> list[Finding]:
+    """What is said to the end: why it is not gone yet, and all the rest as it was."""
+    found = {
+        _LASTING[it.type]: Finding(_LASTING[it.type], it.status, it.reason, it.message)
+        for it in view.vm.status.conditions
+        if it.type in _LASTING
+    }
+    found.update(view.found)
+    leaving = view.found.get(ConditionType.DELETING)
+    if leaving is None:
+        reason, message = Reason.DELETING, "waiting for the machine to go"
+        if isinstance(view.outcome, Wait | Stop):
+            reason, message = view.outcome.reason, view.outcome.message
+        leaving = true(ConditionType.DELETING, reason, message)
+        found[ConditionType.DELETING] = leaving
+    found[ConditionType.READY] = Finding(
+        ConditionType.READY, ConditionStatus.FALSE, leaving.reason, leaving.message
+    )
+    return list(found.values())
+
+
 def phase(view: View, all_findings: Iterable[Finding]) -> Phase:
     """One word for people."""
-    by_type = {finding.type: finding for finding in all_findings}
-    infrastructure = by_type[ConditionType.INFRASTRUCTURE_READY]
     if view.deleting:
         return Phase.DELETING
+    by_type = {finding.type: finding for finding in all_findings}
+    infrastructure = by_type[ConditionType.INFRASTRUCTURE_READY]
     scheduled = by_type[ConditionType.SCHEDULED].status is ConditionStatus.TRUE
     answers = (
         (ConditionType.STALLED in by_type or infrastructure.reason in _FAILED, Phase.FAILED),
@@ -262,7 +292,7 @@ def _passes(finding: Finding) -> bool:
 
 def _stalled(view: View, ready: Finding) -> bool:
     """Only where nothing but an edit or a right can help: others would make GitOps tools fail."""
-    if ready.status is ConditionStatus.TRUE or view.deleting:
+    if ready.status is ConditionStatus.TRUE:
         return False
     return (
         isinstance(view.outcome, Stop)
@@ -272,7 +302,7 @@ def _stalled(view: View, ready: Finding) -> bool:
 
 
 def _in_progress(view: View, found: Mapping[ConditionType, Finding]) -> bool:
-    if view.deleting or view.scheduled is None:
+    if view.scheduled is None:
         return False
     infrastructure = found[ConditionType.INFRASTRUCTURE_READY]
     if not view.provisioned:
