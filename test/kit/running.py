@@ -10,7 +10,7 @@ from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner, backend_name
 from banlieue.sdk.testing.conformance_target import RawVm
 from test.kit.installed import READY_SECONDS, Registered
 from test.kit.kube import Kube
-from test.kit.stack import Object, Role, condition
+from test.kit.stack import Object, Role, condition, is_ready
 from test.kit.waiting import wait_until
 
 VMS: Final = "virtualmachines"
@@ -28,10 +28,13 @@ class Running:
     @classmethod
     def start(cls, registered: Registered) -> "Running":
         """Start both roles and wait until the Provider is Ready."""
-        controller = registered.stack.controller().start()
-        provider = registered.stack.provider(registered.target.backend.name).start()
+        stack = registered.stack
+        running = cls(
+            registered, stack.controller(), stack.provider(registered.target.backend.name)
+        )
+        running.resume()
         registered.provider_ready()
-        return cls(registered, controller, provider)
+        return running
 
     @property
     def kube(self) -> Kube:
@@ -44,14 +47,17 @@ class Running:
         return self.registered.namespace
 
     def stop(self) -> None:
-        """End both roles, as in an upgrade or before a restore."""
-        self.controller.stop()
-        self.provider.stop()
+        """End both roles at once; nobody acts until `resume`."""
+        self.controller.kill9()
+        self.provider.kill9()
 
     def resume(self) -> None:
         """Start both roles again."""
-        self.controller.start()
-        self.provider.start()
+        roles = (self.controller, self.provider)
+        for role in roles:
+            role.start(ready=False)
+        for role in roles:
+            wait_until(role.ready, READY_SECONDS, f"{role.name} to be ready")
 
     def made(self, name: str, **spec: object) -> "Known":
         """A VirtualMachine that is Ready, as it was then."""
@@ -61,21 +67,31 @@ class Running:
         return Known(name, vm, self.registered.machine(name), raw)
 
     def same(self, known: "Known") -> Object:
-        """Wait until the VirtualMachine is Ready again; it is the same one VM as before.
+        """Wait until the VirtualMachine is Ready again; it is the same one VM, untouched.
 
         Returns:
             The machine object that stands for it now.
         """
+        machine = wait_until(
+            lambda: self._bound(known.name), READY_SECONDS, f"{known.name} to be taken up again"
+        )
         vm = self.registered.ready(known.name)
-        machine = self.registered.machine(known.name)
         (raw,) = self.registered.vms_of(known.name)
-        assert (raw.id, raw.uuid) == (known.raw.id, known.raw.uuid)
+        assert raw == known.raw
         assert machine["spec"]["instance"]["uuid"] == known.uuid
         assert vm["status"]["providerID"] == known.vm["status"]["providerID"]
-        assert [it["uid"] for it in machine["metadata"]["ownerReferences"]] == [
-            vm["metadata"]["uid"]
-        ]
         return machine
+
+    def _bound(self, name: str) -> Object | None:
+        """The machine object, once both it and its VirtualMachine are Ready and know each other."""
+        vm = self.registered.find(name)
+        machine = self.kube.find(self.registered.plural, name, self.namespace)
+        if vm is None or machine is None or machine["metadata"].get("deletionTimestamp"):
+            return None
+        owners = [it["uid"] for it in machine["metadata"].get("ownerReferences") or ()]
+        known = owners == [vm["metadata"]["uid"]] and "providerID" in machine["spec"]
+        ready = is_ready(vm) and is_ready(machine)
+        return machine if known and ready else None
 
     def poke(self, name: str) -> None:
         """Have the provider and the controller look at a machine now, twice over."""

@@ -31,20 +31,26 @@ _LONGEST_MESSAGE: Final = 32768
 _MACHINE: Final = "Machine"
 
 
-def faults_of(obj: Object) -> Iterator[str]:
-    """What is wrong with the conditions of one version."""
+def faults_of(obj: Object, before: Object | None = None) -> Iterator[str]:
+    """What is wrong with one version's status, but for what the version before it had already.
+
+    A restored status counts generations that the new object has not reached.
+    """
     status = obj.get("status") or {}
     generation = obj["metadata"].get("generation", 0)
+    known = _conditions(before) if before else {}
     seen: set[str] = set()
     for item in status.get("conditions") or ():
         kind = str(item.get("type"))
         if kind in seen:
             yield f"condition {kind} is there twice"
         seen.add(kind)
+        if known.get(kind) == item:
+            continue
         for fault in _condition_faults(item, generation):
             yield f"condition {kind}: {fault}"
-    observed = status.get("observedGeneration")
-    if observed is not None and observed > generation:
+    observed = _observed(obj)
+    if observed > generation and (before is None or observed != _observed(before)):
         yield f"observedGeneration {observed} is ahead of generation {generation}"
     if status and _has_null(status):
         yield "the status has a null"
@@ -94,17 +100,20 @@ def faults_between(old: Object, new: Object) -> Iterator[str]:
     if _content(old) == _content(new):
         yield "written although nothing changed"
     before, after = (_conditions(it) for it in (old, new))
+    reached = old["metadata"].get("generation", 0)
     for kind in before.keys() & after.keys():
         for fault in _transition_faults(before[kind], after[kind]):
             yield f"condition {kind}: {fault}"
+        seen, sees = (it[kind].get("observedGeneration", 0) for it in (before, after))
+        if sees < min(seen, reached):
+            yield f"condition {kind}: observedGeneration went back from {seen} to {sees}"
     if _provisioned(old) and not _provisioned(new):
         yield "initialization.provisioned was true and is not any more"
     for path, value in _lasting(old).items():
         if _lasting(new).get(path) != value:
             yield f"{path} was {value!r} and is {_lasting(new).get(path)!r}"
-    generations = [(it.get("status") or {}).get("observedGeneration") or 0 for it in (old, new)]
-    if generations[0] > generations[1]:
-        yield f"observedGeneration went back from {generations[0]} to {generations[1]}"
+    if _observed(new) < min(_observed(old), reached):
+        yield f"observedGeneration went back from {_observed(old)} to {_observed(new)}"
 
 
 def _transition_faults(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -113,9 +122,6 @@ def _transition_faults(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterat
         yield f"lastTransitionTime went back from {since} to {now}"
     if old.get("status") == new.get("status") and now != since:
         yield f"lastTransitionTime moved from {since} to {now} without a change of status"
-    seen, sees = old.get("observedGeneration", 0), new.get("observedGeneration", 0)
-    if sees < seen:
-        yield f"observedGeneration went back from {seen} to {sees}"
 
 
 def is_ours(old: Object, new: Object) -> bool:
@@ -163,6 +169,10 @@ def _content(obj: Object) -> dict[str, Any]:
 
 def _conditions(obj: Object) -> dict[str, Mapping[str, Any]]:
     return {it["type"]: it for it in (obj.get("status") or {}).get("conditions") or ()}
+
+
+def _observed(obj: Object) -> int:
+    return (obj.get("status") or {}).get("observedGeneration") or 0
 
 
 def _provisioned(obj: Object) -> bool:

@@ -147,3 +147,15 @@ def test_the_difference_shows_what_changed_only() -> None:
     assert '-    "reason": "Ready"' in shown
     assert '+    "reason": "Other"' in shown
     assert "resourceVersion" not in shown
+
+
+def test_what_a_restore_brought_is_not_ours() -> None:
+    """A restored status counts the generations of the object it was saved from."""
+    restored = virtual_machine(condition(observedGeneration=7), observedGeneration=7)
+    edited = {**restored, "metadata": {**restored["metadata"], "generation": 3}}
+    assert not list(faults_of(edited, restored))
+    caught_up = virtual_machine(condition(observedGeneration=2), observedGeneration=2)
+    assert not list(faults_between(restored, caught_up))
+    behind = virtual_machine(condition(observedGeneration=1), observedGeneration=1)
+    assert len(list(faults_between(restored, behind))) == 2
+    assert len(list(faults_of(restored))) == 2
