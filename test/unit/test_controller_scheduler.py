@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from banlieue.api.meta import LabelSelector
@@ -342,6 +342,7 @@ def crowds(draw: st.DrawFn, sites: list[Site]) -> list[Resident]:
     ]
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_order_of_the_input_does_not_matter(data: st.DataObject) -> None:
     wanted, sites = data.draw(demands()), data.draw(site_lists())
@@ -352,6 +353,7 @@ def test_the_order_of_the_input_does_not_matter(data: st.DataObject) -> None:
     assert schedule(wanted, sites, crowd) == schedule(wanted, other_sites, crowd[::-1])
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_no_filter_is_ever_violated(data: st.DataObject) -> None:
     wanted, sites = data.draw(demands()), data.draw(site_lists())
@@ -382,6 +384,7 @@ def test_no_filter_is_ever_violated(data: st.DataObject) -> None:
         assert found.capacity.free_memory_mib - taken >= wanted.memory_mib
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_every_candidate_is_accounted_for(data: st.DataObject) -> None:
     wanted, sites = data.draw(demands()), data.draw(site_lists())
@@ -394,6 +397,7 @@ def test_every_candidate_is_accounted_for(data: st.DataObject) -> None:
             assert whole or {one.name for one in it.domains} <= named
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_an_unrelated_provider_never_moves_what_was_placed(data: st.DataObject) -> None:
     wanted, sites = data.draw(demands()), data.draw(site_lists())
@@ -404,6 +408,7 @@ def test_an_unrelated_provider_never_moves_what_was_placed(data: st.DataObject) 
         assert again == first
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_what_a_provider_holds_goes_there_and_nowhere_else(data: st.DataObject) -> None:
     wanted, sites = data.draw(demands()), data.draw(site_lists())

@@ -192,7 +192,7 @@ async def test_an_image_that_gets_ready_in_the_middle_of_a_pass_is_not_missed() 
         VM_IMAGES, image, lambda obj: obj["status"]["perProvider"][0].update(ready=False)
     )
     world.add_vm("db-1")
-    edited = []
+    edited: list[Obj] = []
 
     def hook(call: Call, moment: Moment) -> None:
         first_write = call.resource == VIRTUAL_MACHINES and call.verb == "json_patch"

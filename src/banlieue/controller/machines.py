@@ -50,14 +50,14 @@ class MachineTeardownReconciler:
         if obj is None:
             return Result()
         found, machine = Found(kind, obj), Machine.from_api(obj)
-        if machine.spec.virtual_machine_ref is None or machine.spec.paused:
+        if machine.spec.virtual_machine_ref is None:
             return Result()
         if (await self.services.keeper.standing()).problem is not None:
             return Result()
         if machine.metadata.deletion_timestamp is not None:
             return await self._let_go(found)
         if machine.spec.instance is None:
-            await self._remove_unreferenced(found, machine)
+            await self._remove_unreferenced(found)
         return Result()
 
     def _suspicious(self, kind: Resource, key: Key) -> bool:
@@ -72,29 +72,26 @@ class MachineTeardownReconciler:
             return None
 
     async def _let_go(self, found: Found) -> Result:
-        """Release what is being deleted, unless its VirtualMachine goes and says otherwise."""
-        api = self.services.ctx.api
-        mode = await teardown.decide(api, found)
-        if mode is None:
+        """Release what is being deleted and has no VirtualMachine; one that is there decides."""
+        if await self._owner(found) is not None:
             return Result()
-        found = await teardown.write_intent(api, found, mode)
-        if mode is TeardownMode.RELEASE:
-            gone = await teardown.release_from_gone_provider(api, found)
-            return Result(None if gone else _PROVIDER_SECONDS)
-        return Result()
+        gone = await teardown.let_go(self.services.ctx.api, found)
+        return Result(None if gone else _PROVIDER_SECONDS)
 
-    async def _remove_unreferenced(self, found: Found, machine: Machine) -> None:
-        """Delete an object without a machine that its living owner does not refer to."""
-        reference = machine.spec.virtual_machine_ref
-        if reference is None:
+    async def _owner(self, found: Found) -> VirtualMachine | None:
+        """The VirtualMachine the machine was made for, read live."""
+        reference = (found.obj.get("spec") or {}).get("virtualMachineRef") or {}
+        obj = await self._live(VIRTUAL_MACHINES, Key(found.key.namespace, reference["name"]))
+        return VirtualMachine.from_api(obj) if obj else None
+
+    async def _remove_unreferenced(self, found: Found) -> None:
+        """Delete an object without a machine that its living owner does not refer to.
+
+        One without an owner is the garbage collector's, or its VirtualMachine is still to come.
+        """
+        vm = await self._owner(found)
+        if vm is None:
             return
-        try:
-            owner = await self.services.ctx.api.get(
-                VIRTUAL_MACHINES, Key(found.key.namespace, reference.name)
-            )
-        except NotFound:
-            return  # the garbage collector's, or a restore whose VirtualMachine is still to come
-        vm = VirtualMachine.from_api(owner)
         settled = vm.status.infrastructure_ref is not None
         if not settled or vm.metadata.deletion_timestamp or teardown.refers_by_status(vm, found):
             return

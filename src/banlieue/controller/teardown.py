@@ -109,6 +109,22 @@ async def write_intent(
     return Found(machine.kind, await writes.patch(api, machine.kind, machine.obj, ops))
 
 
+async def let_go(api: ApiClient, machine: Found) -> bool:
+    """Release a machine that is being deleted although nobody asked for its end.
+
+    Returns:
+        Whether nothing holds the object any more.
+
+    Raises:
+        Conflict: the object changed since it was read; decide again.
+    """
+    mode = await decide(api, machine)
+    if mode is not TeardownMode.RELEASE:
+        return False
+    machine = await write_intent(api, machine, mode, unhold=True)
+    return await release_from_gone_provider(api, machine)
+
+
 async def delete(api: ApiClient, machine: Found) -> None:
     """Delete exactly this version of this object; one that is gone already is fine.
 

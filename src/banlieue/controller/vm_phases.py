@@ -10,7 +10,8 @@ from banlieue.api import names
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
-from banlieue.controller import blueprint, facts, placement_check, shape, writes
+from banlieue.controller import blueprint, facts, placement_check, shape, teardown, writes
+from banlieue.controller.kinds import Found
 from banlieue.controller.placement import Place
 from banlieue.controller.redo import redo_refused
 from banlieue.controller.refer import find_machine, make_machine
@@ -18,6 +19,8 @@ from banlieue.controller.scope import Scope
 from banlieue.sdk.conditions import false
 from banlieue.sdk.kube import Obj
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
+
+_SOON = 0.1
 
 
 async def confirm_installation(scope: Scope) -> Outcome:
@@ -47,12 +50,16 @@ async def await_release(scope: Scope) -> Outcome:
     Somebody deleted it, or the garbage collector did because it was restored with the uid of an
     earlier owner. Its provider lets the VM go untouched; the object is then made again.
     """
-    machine = scope.machine
-    if machine is None or machine.metadata.deletion_timestamp is None:
+    machine, raw, kind = scope.machine, scope.machine_raw, scope.kind
+    if machine is None or raw is None or kind is None:
         return CONTINUE
+    if machine.metadata.deletion_timestamp is None:
+        return CONTINUE
+    gone = await teardown.let_go(scope.ctx.api, Found(kind, raw))
     outcome = Wait(
         Reason.WAITING_FOR_INFRASTRUCTURE,
         "its machine object is being deleted; the machine itself is left alone and taken up again",
+        _SOON if gone else None,
     )
     scope.settle(false(ConditionType.INFRASTRUCTURE_READY, outcome.reason, outcome.message))
     return outcome

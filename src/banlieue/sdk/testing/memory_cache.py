@@ -45,8 +45,10 @@ class MemoryCache:
         """Take a change in, at once or, while holding, only if the client made it."""
         if self._held is not None and not own:
             self._held.append(change)
-        else:
-            self._store(change)
+            return
+        if self._held is not None and change.new is None:
+            self._held = [held for held in self._held if not _same_object(held, change)]
+        self._store(change)
 
     def _outdated(self, change: Change) -> bool:
         """Whether an answer of the client brought a newer version while this one was held."""
@@ -59,6 +61,15 @@ class MemoryCache:
             objects.pop(change.key, None)
         else:
             objects[change.key] = change.new
+
+
+def _same_object(one: Change, other: Change) -> bool:
+    return (one.resource, one.key, _uid(one)) == (other.resource, other.key, _uid(other))
+
+
+def _uid(change: Change) -> str:
+    meta = (change.old or change.new or {}).get("metadata") or {}
+    return str(meta.get("uid", ""))
 
 
 def _version(obj: Obj) -> int:
