@@ -1,6 +1,7 @@
 """The main job on real processes: one VirtualMachine is one VM, and then none, through crashes."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -32,6 +33,23 @@ def test_three_vms_become_ready_and_are_deleted_without_a_trace(registered: Regi
     for name in names:
         registered.delete(name)
     assert {vm.id: vm.fingerprint for vm in registered.target.vms()} == before
+
+
+def test_a_create_whose_reply_was_lost_ends_in_one_vm(registered: Registered) -> None:
+    registered.stack.controller().start()
+    provider = registered.stack.provider(registered.target.backend.name).start()
+    registered.provider_ready()
+    for name, killed in (("lost", False), ("lost-and-killed", True)):
+        registered.target.lose_next_create_reply()
+        registered.create(name)
+        if killed:
+            wait_until(partial(registered.vms_of, name), READY_SECONDS, "a VM")
+            provider.kill9()
+            provider.start()
+        registered.ready(name, 180)
+        assert len(registered.vms_of(name)) == 1
+        registered.delete(name)
+        assert registered.vms_of(name) == []
 
 
 def test_a_provider_killed_at_any_write_leaves_one_vm_then_none(registered: Registered) -> None:
