@@ -115,6 +115,11 @@ class StatusWatch:
 
     # What was seen
 
+    def everything(self) -> list[Version]:
+        """All versions of all objects, in the order they came."""
+        with self._lock:
+            return list(self._versions)
+
     def versions(self, kind: str, name: str) -> list[Version]:
         """All versions of the objects of a kind and name (`VirtualMachine`), in their order."""
         with self._lock:
@@ -175,7 +180,7 @@ class StatusWatch:
             self._gaps.discard(uid)
 
     def _judge(self, kind: str, old: Object | None, new: Object) -> None:
-        faults = list(faults_of(new))
+        faults = list(faults_of(new, old))
         if old is not None and kind == "MODIFIED" and is_ours(old, new):
             faults += faults_between(old, new)
         if not faults or (old is not None and not is_ours(old, new)):

@@ -48,9 +48,13 @@ class Watched:
         return self.registered.stack
 
     def scan(self) -> SecretScan:
-        """Look for all planted secrets in everything that is shown now."""
+        """Look for all planted secrets in everything that is shown now, or was in a status."""
         scan = scan_of(self.registered.target, self.stack, *self.planted)
         scan.look_at(self.stack)
+        for version in self.status.everything():
+            obj = version.object
+            where = f"{obj['kind']} {obj['metadata']['name']}"
+            scan.look(f"an earlier {where}", json.dumps(obj, ensure_ascii=False))
         return scan
 
     def check(self) -> None:
