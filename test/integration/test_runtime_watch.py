@@ -59,13 +59,16 @@ class Gap:
         task = asyncio.current_task()
         assert task is not None
         self._links.add(task)
+        writers = [writer]
         try:
             far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self._target)
+            writers.append(far_writer)
             await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
         except (OSError, asyncio.CancelledError):
             pass
         finally:
-            writer.transport.abort()
+            for it in writers:
+                it.transport.abort()
             self._links.discard(task)
 
 

@@ -94,7 +94,7 @@ def test_text_is_for_people(output: io.StringIO) -> None:
 def test_chatty_libraries_are_tamed(output: io.StringIO) -> None:
     logs.configure(level="debug", stream=output)
     logging.getLogger("kopf.objects").info("Handler succeeded.")
-    logging.getLogger("kopf._cogs.clients.api").error("Request attempt failed")
+    logging.getLogger("kopf._cogs.clients.watching").error("Request attempt failed")
     logging.getLogger("aiohttp.access").info("GET /")
     assert output.getvalue() == ""
 

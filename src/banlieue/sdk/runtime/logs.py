@@ -23,8 +23,8 @@ _SHORT_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 _MASK = "[withheld]"
 _QUIET = {
     # The source reports lost and regained watches once each; kopf repeats every attempt.
-    "kopf._cogs.clients.api": logging.CRITICAL,
-    "kopf._cogs.clients.watching": logging.ERROR,
+    "kopf._cogs.clients": logging.CRITICAL,
+    "kopf._core.reactor.observation": logging.CRITICAL,
     # It runs outside the main thread on purpose and says so with a warning each time.
     "kopf._core.reactor.running": logging.ERROR,
     "kopf.objects": logging.ERROR,
