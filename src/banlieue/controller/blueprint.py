@@ -27,7 +27,7 @@ from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.api.v1alpha1.vmclass import Hardware, VMClass
 from banlieue.api.v1alpha1.vmimage import BootstrapFormat, VMImage
-from banlieue.controller import shape
+from banlieue.controller import devices
 from banlieue.controller.facts import class_hash
 from banlieue.controller.placement import TOPOLOGY_HOST, Place
 from banlieue.sdk.kube import Key, Obj
@@ -160,7 +160,7 @@ def machine_spec(plan: Plan) -> dict[str, Any]:
         image_ref=spec.image_ref,
         hostname=spec.hostname,
         disks=list(spec.disks),
-        network_interfaces=shape.machine_interfaces(spec.network_interfaces, current),
+        network_interfaces=devices.machine_interfaces(spec.network_interfaces, current),
         anti_affinity_group=anti_affinity_group(vm),
         tags=tags(vm, plan.provider),
         power_state=spec.desired_power_state,

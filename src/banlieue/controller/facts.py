@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 
 from banlieue.api import names
+from banlieue.api.devices import InterfaceRequest
 from banlieue.api.meta import ConditionStatus
 from banlieue.api.reasons import ConditionType
 from banlieue.api.v1alpha1.provider import Provider, ProviderMode
@@ -13,7 +14,6 @@ from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.api.v1alpha1.virtualmachine import AntiAffinity, AntiAffinityMode, VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass, VMClassSpec
 from banlieue.api.v1alpha1.vmimage import ProviderImageStatus, VMImage
-from banlieue.controller import shape
 from banlieue.controller.placement import (
     Apart,
     Capacity,
@@ -26,7 +26,7 @@ from banlieue.controller.placement import (
     Site,
     StaticAddress,
 )
-from banlieue.sdk import tenancy
+from banlieue.sdk import shape, tenancy
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key
 
@@ -150,9 +150,9 @@ def demand(
     spec, key = vm.spec, Key(vm.metadata.namespace or "", vm.metadata.name)
     hardware = vm_class.spec.hardware
     disks = shape.disks(hardware, spec.disks)
-    nics = shape.interfaces(vm_class.spec.network, spec.network_interfaces)
+    nics = shape.interfaces(InterfaceRequest, vm_class.spec.network, spec.network_interfaces)
     pin = spec.provider_ref
-    root = next((disk for disk in disks if disk.name == shape.ROOT), None)
+    root = next((disk for disk in disks if disk.name == names.ROOT_DISK), None)
     return Demand(
         key=key,
         cpus=hardware.cpus,

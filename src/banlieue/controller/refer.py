@@ -8,7 +8,7 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
-from banlieue.controller import blueprint, facts, shape, teardown
+from banlieue.controller import blueprint, devices, facts, teardown
 from banlieue.controller.assume import REFUSAL_SECONDS
 from banlieue.controller.kinds import Found, reference_to
 from banlieue.controller.placement import Decision, Demand, Placed, Unplaced
@@ -155,8 +155,7 @@ def _unresolved(scope: Scope) -> Outcome | None:
         message = f"VMImage {name} does not exist; create it or make this object from another"
         scope.settle(false(ConditionType.IMAGE_READY, Reason.IMAGE_NOT_FOUND, message))
         return _unscheduled(scope, Reason.IMAGE_NOT_FOUND, message)
-    own = shape.Own(spec.disks, spec.network_interfaces)
-    problem = shape.problem(vm_class.spec.hardware, vm_class.spec.network, own)
+    problem = devices.problem(vm_class.spec, spec)
     if problem:
         return _unscheduled(scope, Reason.INVALID_CONFIGURATION, problem)
     return None

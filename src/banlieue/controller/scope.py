@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from banlieue.api import names
+from banlieue.api.devices import InterfaceRequest
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine
 from banlieue.api.meta import KindRef, Resource
 from banlieue.api.reasons import ConditionType
@@ -27,12 +28,13 @@ from banlieue.api.v1alpha1.virtualmachine_status import (
 )
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
-from banlieue.controller import facts, mirror, shape
+from banlieue.controller import facts, mirror
 from banlieue.controller.assume import Ledger, Waiting
 from banlieue.controller.conditions import View
 from banlieue.controller.installation import InstallationKeeper, Standing
 from banlieue.controller.kinds import Found, MachineKinds, reference_to
 from banlieue.controller.placement import Place, Site
+from banlieue.sdk import shape
 from banlieue.sdk.conditions import Finding
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.outcome import CONTINUE, Outcome
@@ -270,7 +272,11 @@ def record(
     """The record of a placement; an unchanged place keeps its time and class of the Provider."""
     known = vm.status.scheduled if facts.place_of(vm) == where else None
     disks = shape.disks(snapshot.hardware, vm.spec.disks) if snapshot else ()
-    nics = shape.interfaces(snapshot.network, vm.spec.network_interfaces) if snapshot else ()
+    nics = shape.interfaces(
+        InterfaceRequest,
+        snapshot.network if snapshot else None,
+        vm.spec.network_interfaces if snapshot else (),
+    )
     return Scheduled(
         provider_name=where.provider.name,
         provider_namespace=where.provider.namespace,

@@ -10,7 +10,7 @@ from banlieue.api import names
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
-from banlieue.controller import blueprint, facts, placement_check, shape, teardown, writes
+from banlieue.controller import blueprint, devices, facts, placement_check, teardown, writes
 from banlieue.controller.kinds import Found
 from banlieue.controller.placement import Place
 from banlieue.controller.redo import redo_refused
@@ -106,8 +106,7 @@ def _class_to_use(scope: Scope, machine: Machine) -> ClassSnapshot | None:
             f"VMClass {reference.name} does not exist; create it or correct spec.classRef",
         )
         return kept
-    own = shape.Own(scope.vm.spec.disks, scope.vm.spec.network_interfaces)
-    problem = shape.problem(vm_class.spec.hardware, vm_class.spec.network, own)
+    problem = devices.problem(vm_class.spec, scope.vm.spec)
     if problem is not None:
         _not_up_to_date(scope, Reason.INVALID_CONFIGURATION, problem)
         return kept

@@ -8,6 +8,7 @@ from banlieue.api.reasons import Reason
 from banlieue.api.resources import VM_IMAGES
 from banlieue.api.types import AddressSource, Firmware, ReclaimPolicy
 from banlieue.api.v1alpha1.vmimage import VMImage
+from banlieue.sdk import shape
 from banlieue.sdk.driver import (
     AddressPlan,
     DiskPlan,
@@ -69,15 +70,8 @@ def disk_plans(scope: Scope, where: FailureDomain | None = None) -> tuple[DiskPl
     Without a failure domain the storage is left unresolved, which is enough to know what to keep.
     """
     snapshot = scope.machine.spec.class_
-    merged: dict[str, Disk] = {}
-    for inherited in snapshot.hardware.disks if snapshot else ():
-        merged[inherited.name] = Disk(
-            name=inherited.name,
-            size_gib=inherited.size_gib,
-            storage_class=inherited.storage_class,
-        )
-    for own in scope.machine.spec.disks:
-        merged[own.name] = _over(merged.get(own.name), own)
+    inherited = snapshot.hardware if snapshot else None
+    merged = {disk.name: disk for disk in shape.disks(inherited, scope.machine.spec.disks)}
     merged.setdefault(names.ROOT_DISK, Disk(name=names.ROOT_DISK))
     ordered = sorted(merged.values(), key=lambda disk: disk.name != names.ROOT_DISK)
     return tuple(
@@ -92,17 +86,6 @@ def disk_plans(scope: Scope, where: FailureDomain | None = None) -> tuple[DiskPl
     )
 
 
-def _over(inherited: Disk | None, own: Disk) -> Disk:
-    if inherited is None:
-        return own
-    return own.model_copy(
-        update={
-            "size_gib": own.size_gib or inherited.size_gib,
-            "storage_class": own.storage_class or inherited.storage_class,
-        }
-    )
-
-
 def _storage(scope: Scope, name: str | None, where: FailureDomain | None) -> Target:
     if name is None or where is None:
         return {}
@@ -111,19 +94,12 @@ def _storage(scope: Scope, name: str | None, where: FailureDomain | None) -> Tar
 
 def _nic_plans(scope: Scope, where: FailureDomain) -> tuple[NicPlan, ...]:
     snapshot = scope.machine.spec.class_
-    merged: dict[str, NetworkInterface] = {}
-    for inherited in snapshot.network.interfaces if snapshot else ():
-        merged[inherited.name] = NetworkInterface(
-            name=inherited.name, network_class=inherited.network_class
-        )
-    for own in scope.machine.spec.network_interfaces:
-        before = merged.get(own.name)
-        network_class = own.network_class or (before.network_class if before else None)
-        merged[own.name] = own.model_copy(update={"network_class": network_class})
+    inherited = snapshot.network if snapshot else None
+    nics = shape.interfaces(NetworkInterface, inherited, scope.machine.spec.network_interfaces)
     instance = scope.machine.spec.instance
     reserved = instance.reserved.mac_addresses if instance and instance.reserved else ()
     addresses = {entry.nic: entry.address for entry in reserved}
-    return tuple(_nic_plan(scope, where, nic, addresses) for nic in merged.values())
+    return tuple(_nic_plan(scope, where, nic, addresses) for nic in nics)
 
 
 def _nic_plan(
