@@ -58,6 +58,23 @@ def test_a_vm_without_its_mark_is_not_ours_any_more(running: Running) -> None:
     assert running.raw(known.raw.id) == before
 
 
+def test_an_orphan_is_left_to_its_user_without_our_mark(running: Running) -> None:
+    registered = running.registered
+    known = running.made("orphan", deletionPolicy="Orphan")
+    registered.delete("orphan")
+    left = running.observed(known)
+    assert left is not None
+    assert left.mark is None
+    assert left.power == "PoweredOn"
+    (raw,) = registered.vms_of("orphan")
+    assert (raw.id, raw.uuid, raw.name) == (known.raw.id, known.raw.uuid, known.raw.name)
+    # It is the user's now: a new VirtualMachine of that name does not take it.
+    registered.create("orphan")
+    running.wait_condition("orphan", "Ready", "OwnershipConflict", status="False")
+    registered.delete("orphan")
+    assert registered.vms_of("orphan") == [raw]
+
+
 # Gone, or only not to be seen
 
 

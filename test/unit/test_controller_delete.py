@@ -142,7 +142,8 @@ async def test_with_the_provider_gone_only_release_lets_it_go() -> None:
     assert world.condition("PlacementValid")["reason"] == "ProviderNotFound"
     world.delete_vm()
     await world.settle()
-    assert world.vm() is not None
+    assert world.condition("Deleting")["reason"] == "ProviderNotFound"
+    assert "deletionPolicy" in world.condition("Deleting")["message"]
     assert len(world.vms()) == 1
     world.edit_vm(deletionPolicy="Orphan")
     await world.settle()

@@ -11,6 +11,7 @@ from banlieue.controller.kinds import Found
 from banlieue.controller.scope import Scope
 from banlieue.controller.vm_phases import confirm_installation
 from banlieue.sdk.conditions import Finding
+from banlieue.sdk.kube import Key
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 
 
@@ -77,7 +78,22 @@ async def _remove(scope: Scope, found: Found) -> tuple[str, str] | None:
             return None  # no provider ever took it up, and this very version is deleted
     elif await teardown.release_from_gone_provider(api, found):
         return None
-    return _reported(found)
+    return _without_provider(scope, found) or _reported(found)
+
+
+def _without_provider(scope: Scope, found: Found) -> tuple[str, str] | None:
+    """Nobody is there who could carry it out; the way out is the user's."""
+    reference = Machine.from_api(found.obj).spec.provider_ref
+    if reference is None:
+        return None
+    key = Key(reference.namespace, reference.name)
+    if scope.services.provider(key) is not None:
+        return None
+    return (
+        Reason.PROVIDER_NOT_FOUND,
+        f"Provider {key} does not exist any more; create it again, or set deletionPolicy to Orphan "
+        "to leave the machine on its backend",
+    )
 
 
 def _reported(found: Found) -> tuple[str, str]:
