@@ -26,8 +26,11 @@ from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.provider import capabilities
 
 
-def make_plan(scope: Scope, where: FailureDomain) -> MachinePlan[Any]:
-    """The plan of a machine in a failure domain, without image and first-boot data.
+def make_plan(scope: Scope, where: FailureDomain, image: Image | None = None) -> MachinePlan[Any]:
+    """The plan of a machine in a failure domain, without first-boot data.
+
+    Without an image it is the plan of a machine that exists. Firmware nobody asked for is what the
+    image was installed with: with any other it would not boot.
 
     Raises:
         NeedsOperator: a class is not offered there.
@@ -41,7 +44,8 @@ def make_plan(scope: Scope, where: FailureDomain) -> MachinePlan[Any]:
         raise InvalidSpec(
             Reason.INVALID_CONFIGURATION, "cpus and memoryMiB must be set, here or by a class"
         )
-    firmware = spec.firmware or (snapshot.firmware if snapshot else None) or Firmware.BIOS
+    firmware = spec.firmware or (snapshot.firmware if snapshot else None)
+    installed = (image.firmware if image else None) or Firmware.BIOS.value
     features = [*(snapshot.features if snapshot else ()), *spec.features]
     return MachinePlan(
         ref=ref,
@@ -49,11 +53,11 @@ def make_plan(scope: Scope, where: FailureDomain) -> MachinePlan[Any]:
         spec=spec,
         provider_id=scope.backend.provider_id(ref.uuid),
         failure_domain=where,
-        image=None,
+        image=image,
         hostname=spec.hostname or ref.owner.name,
         cpus=desired.cpus,
         memory_mib=desired.memory_mib,
-        firmware=firmware.value,
+        firmware=firmware.value if firmware else installed,
         features=tuple(dict.fromkeys(feature.value for feature in features)),
         disks=disk_plans(scope, where),
         nics=_nic_plans(scope, where),
