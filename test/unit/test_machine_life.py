@@ -514,3 +514,17 @@ async def test_nothing_is_minted_for_an_owner_that_is_being_deleted(bench: Machi
     await bench.run()
     assert bench.vms() == []
     assert "instance" not in bench.machine()["spec"]
+
+
+async def test_firmware_nobody_asked_for_is_what_the_image_was_installed_with(
+    bench: MachineBench,
+) -> None:
+    bench.world.state.images["ubuntu-24.04"].firmware = "efi"
+    bench.make_machine()
+    bench.make_machine(Key("team-a", "db-2"), firmware="bios")
+    await bench.run()
+    await bench.run(Key("team-a", "db-2"))
+    assert {vm.name.rpartition("-")[0]: vm.firmware for vm in bench.vms()} == {
+        "db-1": "efi",
+        "db-2": "bios",
+    }

@@ -215,7 +215,7 @@ async def create(scope: Scope) -> Outcome:
             SLOW,
         )
     image = await plan.find_image(scope, place)
-    made = replace(plan.make_plan(scope, place), image=image, bootstrap=await read_bootstrap(scope))
+    made = replace(plan.make_plan(scope, place, image), bootstrap=await read_bootstrap(scope))
     await scope.confirm_live()
     task = await scope.open.call(lambda driver: driver.create(made), timeout=CREATE_TIMEOUT)
     if task is None:
