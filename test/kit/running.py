@@ -99,13 +99,20 @@ class Running:
             before = self.passes(self.provider, "machine")
             self._annotate(self.registered.plural, name)
             self._annotate(VMS, name)
-            self._await_pass(before)
+            self._await_pass(self.provider, "machine", before)
 
-    def _await_pass(self, before: float) -> None:
+    def looked_at(self, name: str) -> None:
+        """Have the controller look at a VirtualMachine now, twice over."""
+        for _ in range(2):
+            before = self.passes(self.controller, "virtualmachine")
+            self._annotate(VMS, name)
+            self._await_pass(self.controller, "virtualmachine", before)
+
+    def _await_pass(self, role: Role, controller: str, before: float) -> None:
         wait_until(
-            lambda: self.passes(self.provider, "machine") > before,
+            lambda: self.passes(role, controller) > before,
             READY_SECONDS,
-            "the provider to look at a machine",
+            f"{role.name} to end a pass",
         )
 
     def _annotate(self, kind: str, name: str) -> None:
