@@ -437,7 +437,10 @@ async def test_a_change_that_needs_a_restart_says_so(bench: MachineBench) -> Non
     await bench.run()
     bench.edit(memoryMiB=1024)
     await bench.run()
-    assert bench.condition("UpToDate") == ("False", "RestartRequired")
+    for _ in range(3):
+        assert bench.condition("UpToDate") == ("False", "RestartRequired")
+        bench.clock.advance(20)
+        await bench.run()
     assert bench.condition("Ready") == ("True", "Ready")
     assert bench.machine()["status"]["pendingChanges"] == ["memoryMiB"]
     assert bench.machine()["status"]["resources"]["memoryMiB"] == 2048
@@ -528,3 +531,28 @@ async def test_firmware_nobody_asked_for_is_what_the_image_was_installed_with(
         "db-1": "efi",
         "db-2": "bios",
     }
+
+
+async def test_a_disk_that_is_added_or_grows_is_made_so_or_said_to_be_pending(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.edit(
+        disks=[
+            {"name": "root", "storageClass": "fast", "sizeGiB": 20},
+            {"name": "data", "storageClass": "fast", "sizeGiB": 5},
+        ]
+    )
+    await bench.run()
+    sizes = {disk.name: disk.size_gib for disk in bench.vms()[0].disks}
+    assert sizes == {"root": 20, "data": 5}
+    assert bench.condition("UpToDate") == ("True", "UpToDate")
+
+
+async def test_what_is_asked_for_and_not_done_is_said(bench: MachineBench) -> None:
+    bench.make_machine(restartAt="2026-10-01T08:00:00Z")
+    await bench.run()
+    assert bench.condition("UpToDate") == ("False", "UnsupportedByProvider")
+    assert bench.machine()["status"]["pendingChanges"] == ["restartAt"]
+    assert bench.condition("Ready") == ("True", "Ready")

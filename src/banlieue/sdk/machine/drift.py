@@ -1,6 +1,7 @@
 """What differs between a plan and the VM, and whether it is time to act. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from banlieue.api.types import PowerState
 from banlieue.sdk.driver import MachineState
@@ -11,6 +12,7 @@ SETTLE_SECONDS = 30.0
 POWER = "powerState"
 CPUS = "cpus"
 MEMORY = "memoryMiB"
+DISKS = "disks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class Desired:
     power: PowerState
     cpus: int | None
     memory_mib: int | None
+    disks: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def differences(want: Desired, seen: MachineState) -> tuple[str, ...]:
@@ -35,7 +38,20 @@ def differences(want: Desired, seen: MachineState) -> tuple[str, ...]:
         and seen.memory_mib != want.memory_mib
     ):
         found.append(MEMORY)
+    if _disks_differ(want.disks, seen):
+        found.append(DISKS)
     return tuple(found)
+
+
+def _disks_differ(want: Mapping[str, int | None], seen: MachineState) -> bool:
+    """Whether a disk is missing or smaller; one the spec does not name is nobody's business."""
+    sizes = {disk.name: disk.size_gib for disk in seen.disks}
+    if not sizes:
+        return False
+    return any(
+        name not in sizes or (size is not None and (sizes[name] or size) < size)
+        for name, size in want.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,3 +7,12 @@ _NOT_YET = frozenset({"adopt", "antiAffinityGroup", "move", "restartAt", "tags"}
 
 HONOURED = tuple(sorted({to_camel(name) for name in MachineSpec.model_fields} - _NOT_YET))
 """Names as the API spells them. A Provider publishes them, so that nobody asks for more."""
+
+
+def unhonoured(spec: MachineSpec) -> tuple[str, ...]:
+    """Fields that ask for something which is not done yet, by their API names.
+
+    Groups to keep apart are best effort by their definition, and a move has phases of its own.
+    """
+    asked = {"adopt": spec.adopt, "restartAt": spec.restart_at, "tags": spec.tags}
+    return tuple(name for name, value in asked.items() if value)

@@ -19,6 +19,7 @@ from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import drift, plan, writes
 from banlieue.sdk.machine.bootstrap import read_bootstrap
+from banlieue.sdk.machine.features import unhonoured
 from banlieue.sdk.machine.ownership import check_ours, rebind_uuid
 from banlieue.sdk.machine.scope import Scope, owner_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
@@ -238,6 +239,7 @@ async def converge(scope: Scope) -> Outcome:
     seen = scope.seen
     if seen is None:
         return CONTINUE
+    scope.unsupported = unhonoured(scope.machine.spec)
     scope.differing = drift.differences(scope.desired, seen)
     if not scope.differing:
         scope.memory.diverged_at = None
@@ -293,6 +295,8 @@ async def _update(scope: Scope, seen: MachineState) -> Outcome:
     outcome = await look(scope)
     if outcome is CONTINUE and scope.seen is not None:
         scope.differing = drift.differences(scope.desired, scope.seen)
+        left = tuple(name for name in scope.differing if name != drift.POWER)
+        scope.unsupported = (*scope.unsupported, *left)
     return outcome
 
 

@@ -127,6 +127,7 @@ class MachineReconciler:
             domain=domain,
             differing=scope.differing,
             waits_for_restart=scope.waits_for_restart,
+            unsupported=scope.unsupported,
             task=scope.memory.task,
             failures=scope.memory.failures,
             error=error,

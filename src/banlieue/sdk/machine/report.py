@@ -35,6 +35,7 @@ class Report:
     domain: str | None = None
     differing: tuple[str, ...] = ()
     waits_for_restart: bool = False
+    unsupported: tuple[str, ...] = ()
     task: Task | None = None
     failures: int = 0
     error: DriverError | None = None
@@ -50,7 +51,7 @@ def status_of(report: Report) -> MachineStatus:
         status.initialization = Initialization(provisioned=True)
     if report.seen is not None:
         _observed(status, report.seen, report.domain or before.failure_domain)
-        status.pending_changes = sorted(name for name in report.differing if name != POWER)
+        status.pending_changes = _pending(report)
         status.create_refused = None
     status.task = _task(before.task, report)
     status.failures = Failures(count=report.failures) if report.failures else None
@@ -171,6 +172,10 @@ def _provisioned(report: Report, status: MachineStatus) -> Finding:
     return false(ConditionType.PROVISIONED, reason, message)
 
 
+def _pending(report: Report) -> list[str]:
+    return sorted({*report.differing, *report.unsupported} - {POWER})
+
+
 def _as_before(report: Report, kind: ConditionType) -> Finding:
     """A condition this pass did not look at: what it said, Unknown if it never said anything."""
     for item in report.machine.status.conditions:
@@ -193,21 +198,26 @@ def _power(report: Report) -> Finding:
 def _up_to_date(report: Report) -> Finding:
     if report.seen is None:
         return _as_before(report, ConditionType.UP_TO_DATE)
-    pending = [name for name in report.differing if name != POWER]
-    if not pending:
-        return true(ConditionType.UP_TO_DATE, Reason.UP_TO_DATE)
-    named = ", ".join(sorted(pending))
-    if report.waits_for_restart:
-        return false(
-            ConditionType.UP_TO_DATE,
-            Reason.RESTART_REQUIRED,
-            f"{named}: takes effect at the next power cycle; set restartAt or stop and start it",
-        )
-    if isinstance(report.outcome, Wait):
-        return false(ConditionType.UP_TO_DATE, *_why(report.outcome))
-    return false(
-        ConditionType.UP_TO_DATE, Reason.DRIFT_DETECTED, f"{named}: changed on the backend"
+    pending = _pending(report)
+    return (
+        _not_yet(report, pending) if pending else true(ConditionType.UP_TO_DATE, Reason.UP_TO_DATE)
     )
+
+
+def _not_yet(report: Report, pending: list[str]) -> Finding:
+    """Why fields of the spec are not in force."""
+    named = ", ".join(pending)
+    if report.unsupported:
+        reason, message = Reason.UNSUPPORTED_BY_PROVIDER, "the Provider cannot do this yet; undo it"
+    elif report.waits_for_restart:
+        reason, message = Reason.RESTART_REQUIRED, "takes effect when it is stopped and started"
+    elif isinstance(report.outcome, Wait):
+        return false(ConditionType.UP_TO_DATE, *_why(report.outcome))
+    elif pending == report.machine.status.pending_changes:
+        return _as_before(report, ConditionType.UP_TO_DATE)
+    else:
+        reason, message = Reason.DRIFT_DETECTED, "changed on the backend"
+    return false(ConditionType.UP_TO_DATE, reason, f"{named}: {message}")
 
 
 def _addresses(report: Report, status: MachineStatus) -> Finding:

@@ -8,6 +8,7 @@ from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import OwnerReference
 from banlieue.api.resources import NAMESPACES
+from banlieue.sdk import shape
 from banlieue.sdk.driver import Backend, MachineRef, MachineState, Task
 from banlieue.sdk.identity import OWNER_MACHINE, OWNER_VIRTUAL_MACHINE, Owner, backend_name
 from banlieue.sdk.kube import Conflict, Key, Obj
@@ -43,6 +44,7 @@ class Scope:
     seen: MachineState | None = None
     differing: tuple[str, ...] = ()
     waits_for_restart: bool = False
+    unsupported: tuple[str, ...] = ()
     again_after: float | None = None
 
     @property
@@ -76,6 +78,7 @@ class Scope:
             power=spec.wanted_power_state,
             cpus=spec.cpus or (hardware.cpus if hardware else None),
             memory_mib=spec.memory_mib or (hardware.memory_mib if hardware else None),
+            disks={disk.name: disk.size_gib for disk in shape.disks(hardware, spec.disks)},
         )
 
     @property
