@@ -113,12 +113,12 @@ class Session:
             login = self._login
         if login is None:
             return
+        self._end(login)
+
+    def _end(self, login: Login) -> None:
+        """End calls that wait, and log out if that works; if not, idleness ends the session."""
         login.watch.abort()
         login.ops.abort()
-        self._log_out(login)
-
-    def _log_out(self, login: Login) -> None:
-        """Best effort: a session nobody ends dies after its idle time."""
         stub = self._stub(login.ops.endpoint, login.ops.version, _LOGOUT_TIMEOUT)
         stub.SetSessionId(login.ops.GetSessionId())
         with contextlib.suppress(*faults.NATIVE), operation("logout"):
@@ -148,14 +148,16 @@ class Session:
         content = _content(raw)
         ops = self._stub(endpoint, version, self._timings.read)
         ops.SetSessionId(first.GetSessionId())
-        with contextlib.ExitStack() as refused:
-            refused.callback(ops.DropConnections)
+        try:
             session = vim.SessionManager(content.session_manager, ops).Login(
                 userName=self._username.get_secret_value(),
                 password=self._password.get_secret_value(),
                 locale=None,
             )
-            refused.pop_all()
+        except BaseException:
+            ops.DropConnections()
+            self._keep_count(ops)
+            raise
         patience = self._timings.longest_poll + self._timings.poll_slack
         watch = self._stub(endpoint, version, patience)
         watch.SetSessionId(ops.GetSessionId())
@@ -200,7 +202,7 @@ class Session:
             with operation("login"):
                 renewed = self._log_in(login.number + 1)
             if renewed.content.identity != login.content.identity:
-                self._log_out(renewed)
+                self._end(renewed)
                 raise NeedsOperator(
                     Reason.BACKEND_IDENTITY_CHANGED,
                     "another vCenter answers at the Provider's endpoint; correct the endpoint",

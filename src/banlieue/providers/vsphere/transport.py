@@ -151,10 +151,10 @@ class CheckedConnection(HTTPSConnection):
     def connect(self) -> None:
         """Open and check; also runs when http.client opens a closed connection again."""
         self._answered = False
-        super().connect()
         try:
+            super().connect()
             self._trust.check(self.sock.getpeercert(binary_form=True) or b"")
-        except Untrusted:
+        except BaseException:
             self.close()
             raise
 
@@ -300,6 +300,8 @@ class Stub(SoapStubAdapter):
     def ReturnConnection(self, conn: CheckedConnection) -> None:  # noqa: N802 - pyVmomi's seam
         """Keep the connection for the next call, or close it when there are enough."""
         super().ReturnConnection(conn)  # type: ignore[no-untyped-call] # pyVmomi
+        if self._aborted:
+            self.DropConnections()
         with self._calls_lock:
             self._open = {other for other in self._open if other.sock is not None}
 

@@ -1,0 +1,30 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from banlieue.sdk.testing.conformance import ConformanceTarget, DriverConformance
+from test.kit.vsphere_target import VSphereTarget, vsphere_target
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def vcenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
+    with vsphere_target(tmp_path_factory.mktemp("vcsim")) as target:
+        yield target
+
+
+class TestVSphere(DriverConformance):
+    @pytest.fixture
+    def target(self, vcenter: VSphereTarget) -> ConformanceTarget:
+        vcenter.proxy.clear()
+        vcenter.vcenter.clear_delays()
+        return vcenter
+
+
+@pytest.fixture(scope="module")
+def vcenter_without_drs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
+    directory: Path = tmp_path_factory.mktemp("vcsim-without-drs")
+    with vsphere_target(directory, ["-drs", "off"]) as target:
+        yield target
