@@ -59,6 +59,7 @@ class ServedProvider:
     driver: Driver[Any]
     identity: str
     writable: bool = True
+    reports_changes: bool = True
 
     @property
     def provider(self) -> Provider:

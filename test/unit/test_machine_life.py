@@ -556,3 +556,25 @@ async def test_what_is_asked_for_and_not_done_is_said(bench: MachineBench) -> No
     assert bench.condition("UpToDate") == ("False", "UnsupportedByProvider")
     assert bench.machine()["status"]["pendingChanges"] == ["restartAt"]
     assert bench.condition("Ready") == ("True", "Ready")
+
+
+async def test_a_backend_that_tells_no_changes_is_polled_ever_more_seldom(
+    bench: MachineBench,
+) -> None:
+    bench.control("set_latencies", boot=20.0)
+    bench.served.reports_changes = False
+    bench.make_machine()
+    await bench.run(passes=6)
+    assert bench.condition("AddressesAvailable") == ("False", "AddressPending")
+    pauses = []
+    for _ in range(12):
+        pause = (await bench.reconciler.reconcile(MACHINE)).requeue_after
+        assert pause is not None
+        pauses.append(pause)
+        bench.clock.advance(pause)
+    assert bench.condition("AddressesAvailable")[0] == "True"
+    assert min(pauses) < 5
+    assert 50 < pauses[-1] < 70
+    bench.control("set_power", vm=bench.vms()[0].id, power="PoweredOff")
+    await bench.reconciler.reconcile(MACHINE)
+    assert bench.condition("PowerStateSynced")[0] == "False"

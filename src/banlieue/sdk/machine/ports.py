@@ -27,6 +27,10 @@ class OpenProvider(Protocol):
     def writable(self) -> bool:
         """Whether this process may change anything: lease held, not paused, mode ReadWrite."""
 
+    @property
+    def reports_changes(self) -> bool:
+        """Whether the backend tells what moved; else machines have to be looked at again."""
+
     def is_backend(self, identity: str) -> bool:
         """Whether the backend that answers is the named one, or accepted in its place."""
 
@@ -64,6 +68,7 @@ class Unreached:
     problem: DriverError | None
     identity: str = ""
     writable: bool = True
+    reports_changes: bool = True
 
     def is_backend(self, identity: str) -> bool:
         """Nobody knows; the next call says what is wrong."""

@@ -24,6 +24,8 @@ CONTROLLER = "machine"
 
 _SHORTEST_RETRY = 1.0
 _LONGEST_RETRY = 300.0
+_SHORTEST_POLL = 1.0
+_LONGEST_POLL = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +90,24 @@ class MachineReconciler:
         if self._gone(scope):
             self._forget(scope.key)
             return Result()
-        await self._report(scope, outcome, error)
-        again = outcome.after if isinstance(outcome, Wait) else scope.again_after
-        return Result(again)
+        changed = await self._report(scope, outcome, error)
+        if isinstance(outcome, Wait):
+            return Result(outcome.after)
+        if isinstance(outcome, Stop):
+            return Result()
+        return Result(scope.again_after or self._poll(scope, changed=changed))
+
+    def _poll(self, scope: Scope, *, changed: bool) -> float | None:
+        """When to look again at a machine whose backend does not tell what moves.
+
+        Soon after a change, as one follows another, then ever more seldom.
+        """
+        if scope.open.reports_changes:
+            return None
+        memory = scope.memory
+        memory.unchanged = 0 if changed else memory.unchanged + 1
+        pause = min(_LONGEST_POLL, _SHORTEST_POLL * 2.0 ** min(memory.unchanged, 9))
+        return float(pause * self.ctx.rng.uniform(0.9, 1.1))
 
     def _phases(self, scope: Scope) -> tuple[Phase[Scope], ...]:
         if scope.machine.metadata.deletion_timestamp is None:
@@ -109,12 +126,13 @@ class MachineReconciler:
         ceiling = min(_LONGEST_RETRY, _SHORTEST_RETRY * 2 ** min(memory.failures, 9))
         return Wait(error.reason, error.message, _SHORTEST_RETRY + self.ctx.rng.uniform(0, ceiling))
 
-    async def _report(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> None:
+    async def _report(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> bool:
+        """Write the status; False when it says that already, or nothing is to be said."""
         # An outage of the endpoint says nothing about a VM that was seen: its status stays.
         if isinstance(error, Unreachable) and _settled(scope.machine):
-            return
+            return False
         if self._just_begun(scope, outcome, error):
-            return
+            return False
         seen = scope.seen
         domain = (
             scope.open.domain_name(seen.failure_domain) if seen and seen.failure_domain else None
@@ -133,7 +151,7 @@ class MachineReconciler:
             error=error,
         )
         self._announce(scope, outcome)
-        await self._write(scope, report.status_of(made))
+        return await self._write(scope, report.status_of(made))
 
     def _just_begun(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> bool:
         """A create that was sent this very moment: its VirtualMachine says so already.
@@ -158,10 +176,12 @@ class MachineReconciler:
         if isinstance(outcome, Wait) and reason in events:
             self.ctx.recorder.event(scope.raw, events[reason], outcome.message, warning=True)
 
-    async def _write(self, scope: Scope, status: MachineStatus) -> None:
-        await write_status(
-            self.ctx.api, self.backend.machine, scope.raw, status.to_api(), manager=scope.manager
+    async def _write(self, scope: Scope, status: MachineStatus) -> bool:
+        body = status.to_api()
+        written = await write_status(
+            self.ctx.api, self.backend.machine, scope.raw, body, manager=scope.manager
         )
+        return written is not None
 
     def _gone(self, scope: Scope) -> bool:
         deleted = scope.machine.metadata.deletion_timestamp is not None

@@ -26,6 +26,7 @@ class Memory:
     task: Task | None = None
     tried: bool = False
     failures: int = 0
+    unchanged: int = 0
     diverged_at: float | None = None
 
 

@@ -156,6 +156,11 @@ class ProviderSession:
             and spec.mode == ProviderMode.READ_WRITE
         )
 
+    @property
+    def reports_changes(self) -> bool:
+        """Whether the backend tells what moved; else machines have to be looked at again."""
+        return self._feed is not None
+
     def is_backend(self, identity: str) -> bool:
         """Whether the backend that answers is the named one, or accepted in its place."""
         accepted = self.provider.spec.connection.accepted_identities
