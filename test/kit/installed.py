@@ -46,10 +46,7 @@ class Registered:
     def register(self) -> None:
         """Provider class, Provider with its Secret, class, image and a tenant's namespace."""
         backend = self.target.backend
-        group = provider_class(backend.name, self.kind.removesuffix("Machine"))
-        group["spec"]["machine"]["apiGroup"] = backend.machine.group
-        group["spec"]["cluster"]["apiGroup"] = backend.machine.group
-        self.kube.apply(group)
+        self.kube.apply(self.provider_class_object())
         self.kube.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         )
@@ -61,6 +58,10 @@ class Registered:
         made["spec"]["network"]["interfaces"] = [{"name": "eth0", "networkClass": network}]
         self.kube.apply(made)
         self.kube.apply(vm_image({backend.name: self.target.image_source().ref}))
+
+    def provider_class_object(self) -> Object:
+        """The class of the target's backend."""
+        return provider_class(self.target.backend.name, self.kind.removesuffix("Machine"))
 
     def apply_credentials(self, password: str | None = None) -> None:
         """Store the login; another password makes it a wrong one."""

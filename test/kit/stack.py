@@ -38,7 +38,13 @@ class Role:
     """One of our processes; its logs stay in one file over restarts."""
 
     def __init__(
-        self, name: str, arguments: list[str], *, kubeconfig: Path, directory: Path
+        self,
+        name: str,
+        arguments: list[str],
+        *,
+        kubeconfig: Path,
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.port = free_port()
@@ -53,7 +59,7 @@ class Role:
             name,
             self.command,
             log_file=directory / f"{name}.log",
-            env=_environment(name),
+            env={**_environment(name), **(environment or {})},
             grace=30.0,
         )
 
@@ -170,15 +176,24 @@ class Stack:
         )
 
     def provider(
-        self, backend: str, *arguments: str, name: str = "", via: ApiProxy | None = None
+        self,
+        backend: str,
+        *arguments: str,
+        name: str = "",
+        via: ApiProxy | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> Role:
-        """A provider for all Providers of a backend in the install namespace, not started yet."""
+        """A provider for all Providers of a backend in the install namespace, not started yet.
+
+        `environment` is added to that of the process.
+        """
         options = ["--system-namespace", self.namespace, "--namespace", self.namespace]
         return self._role(
             name or f"provider-{backend}",
             ["provider", backend, *options, *arguments],
             account="banlieue-provider",
             via=via,
+            environment=environment,
         )
 
     def user(self, role: Role) -> str:
@@ -189,11 +204,25 @@ class Stack:
         """Everything all roles logged."""
         return "\n".join(role.logs() for role in self.roles)
 
-    def _role(self, name: str, arguments: list[str], *, account: str, via: ApiProxy | None) -> Role:
+    def _role(
+        self,
+        name: str,
+        arguments: list[str],
+        *,
+        account: str,
+        via: ApiProxy | None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Role:
         kubeconfig = self.control_plane.kubeconfig_for_service_account(self.namespace, account)
         if via is not None:
             kubeconfig = via.kubeconfig(kubeconfig)
-        role = Role(name, arguments, kubeconfig=kubeconfig, directory=self.directory)
+        role = Role(
+            name,
+            arguments,
+            kubeconfig=kubeconfig,
+            directory=self.directory,
+            environment=environment,
+        )
         role.user = f"system:serviceaccount:{self.namespace}:{account}"
         self.roles.append(role)
         return role

@@ -11,6 +11,9 @@ SOURCE: Final = Path(__file__).parents[1] / "thirdparty"
 CHECK: Final = SOURCE / "check_acme.py"
 """The third party's own test module."""
 
+MANIFESTS: Final = SOURCE / "config"
+"""What the third party has its users apply, beside the CRD that `banlieue crds` prints."""
+
 
 def install_acme(directory: Path) -> Path:
     """Build the distribution and unpack it; the answer is what PYTHONPATH has to name.
