@@ -269,83 +269,6 @@ async def test_a_machine_nobody_refers_to_makes_nothing(bench: MachineBench) -> 
     assert bench.condition("Ready") == ("False", "NotReferenced")
 
 
-async def test_a_restored_deletion_without_valid_intent_is_held(bench: MachineBench) -> None:
-    bench.make_machine()
-    await bench.run()
-    bench.delete(mode=None)
-    await bench.run()
-    assert bench.condition("Ready") == ("False", "TeardownUndecided")
-    assert len(bench.vms()) == 1
-
-    bench.api.edit(
-        SIMULATED_MACHINES,
-        MACHINE,
-        lambda obj: obj["spec"].update(teardown={"mode": "Destroy", "uid": "an-older-uid"}),
-    )
-    await bench.run()
-    assert len(bench.vms()) == 1
-    assert bench.machine()["metadata"]["finalizers"]
-
-
-async def test_release_leaves_vm_and_mark_while_its_owner_lives(bench: MachineBench) -> None:
-    bench.make_machine()
-    await bench.run()
-    (before,) = (vm.model_dump() for vm in bench.vms())
-    bench.delete(mode="Release")
-    await bench.run()
-    assert bench.machine() == {}
-    assert [vm.model_dump() for vm in bench.vms()] == [before]
-
-
-async def test_release_of_an_orphan_takes_the_mark_off(bench: MachineBench) -> None:
-    bench.make_machine()
-    await bench.run()
-    bench.api.edit(
-        VIRTUAL_MACHINES,
-        MACHINE,
-        lambda obj: obj["metadata"].update(
-            deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["banlieue.io/virtualmachine"]
-        ),
-    )
-    bench.delete(mode="Release")
-    await bench.run()
-    bench.clock.advance(5)
-    assert bench.machine() == {}
-    (vm,) = bench.vms()
-    assert vm.mark is None
-    assert vm.power == "PoweredOn"
-
-
-async def test_release_goes_through_when_the_backend_is_dead(bench: MachineBench) -> None:
-    bench.make_machine()
-    await bench.run()
-    bench.control("inject", rule={"effect": "cut", "count": None})
-    bench.delete(mode="Release")
-    await bench.run()
-    assert bench.machine() == {}
-    assert len(bench.vms()) == 1
-
-
-async def test_foreign_and_retained_disks_outlive_the_vm(bench: MachineBench) -> None:
-    bench.make_machine(
-        disks=[
-            {"name": "root", "storageClass": "fast"},
-            {"name": "data", "sizeGiB": 5, "storageClass": "fast", "reclaimPolicy": "Retain"},
-            {"name": "scratch", "sizeGiB": 5, "storageClass": "fast"},
-        ]
-    )
-    await bench.run()
-    (vm,) = bench.vms()
-    retained = next(disk.id for disk in vm.disks if disk.name == "data")
-    bench.control("attach_disk", vm=vm.id, content="somebody's data")
-    (foreign,) = (disk.id for disk in bench.vms()[0].disks if disk.name is None)
-    bench.delete()
-    await bench.run(passes=60)
-
-    assert bench.vms() == []
-    assert set(bench.world.state.detached) == {retained, foreign}
-
-
 async def test_nothing_is_minted_for_a_namespace_that_may_not(bench: MachineBench) -> None:
     bench.api.edit(
         PROVIDERS, PROVIDER, lambda obj: obj["spec"].update(allowedNamespaces={"from": "Same"})
@@ -482,27 +405,6 @@ async def test_a_provider_that_was_never_reached_says_why_on_its_machines(
     await bench.run()
     assert bench.condition("Ready") == ("False", "ProviderAuthFailed")
     assert bench.vms() == []
-
-
-async def test_a_machine_is_released_while_its_provider_was_never_reached(
-    bench: MachineBench,
-) -> None:
-    bench.make_machine()
-    await bench.run()
-    bench.opened.clear()
-    bench.delete(mode="Release")
-    await bench.run()
-    assert bench.machine() == {}
-    assert len(bench.vms()) == 1
-
-
-async def test_a_paused_provider_changes_no_finalizer(bench: MachineBench) -> None:
-    bench.make_machine()
-    await bench.run()
-    bench.api.edit(PROVIDERS, PROVIDER, lambda obj: obj["spec"].update(paused=True))
-    bench.delete(mode="Release")
-    await bench.run()
-    assert bench.machine()["metadata"]["finalizers"]
 
 
 async def test_nothing_is_minted_for_an_owner_that_is_being_deleted(bench: MachineBench) -> None:

@@ -4,7 +4,6 @@ from datetime import datetime
 
 from banlieue.api.meta import KindRef
 from banlieue.api.reasons import ConditionType, Reason
-from banlieue.api.types import DeletionPolicy
 from banlieue.api.v1alpha1.virtualmachine import (
     ReadinessGate,
     VirtualMachine,
@@ -27,7 +26,7 @@ def status_of(view: View, reference: KindRef | None, now: datetime) -> VirtualMa
     """
     vm, generation = view.vm, view.vm.metadata.generation
     status = vm.status.model_copy(deep=True)
-    status.deletion_policy = deletion_policy(vm)
+    status.deletion_policy = vm.spec.wanted_deletion_policy
     status.readiness_gates = list(view.gates)
     status.hostname = vm.spec.hostname or vm.metadata.name
     status.scheduled = view.scheduled
@@ -51,13 +50,6 @@ def paused_status(vm: VirtualMachine, now: datetime) -> VirtualMachineStatus:
     status.conditions = sorted([*others, *merged], key=lambda item: item.type)
     status.observed_generation = generation
     return status
-
-
-def deletion_policy(vm: VirtualMachine) -> DeletionPolicy:
-    """The policy in force: an adopted machine is left alone unless somebody says otherwise."""
-    if vm.spec.deletion_policy is not None:
-        return vm.spec.deletion_policy
-    return DeletionPolicy.ORPHAN if vm.spec.adopt else DeletionPolicy.DELETE
 
 
 def readiness_gates(vm: VirtualMachine, image: VMImage | None) -> tuple[ReadinessGate, ...]:

@@ -10,7 +10,6 @@ from banlieue.api.types import DeletionPolicy
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller import writes
 from banlieue.controller.kinds import Found
-from banlieue.controller.mirror import deletion_policy
 from banlieue.sdk.kube import ApiClient, Key, NotFound
 
 log = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ async def decide(api: ApiClient, machine: Found) -> TeardownMode | None:
         return TeardownMode.RELEASE
     if not refers(vm, machine):
         return TeardownMode.RELEASE
-    orphan = deletion_policy(vm) is DeletionPolicy.ORPHAN
+    orphan = vm.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
     return TeardownMode.RELEASE if orphan else TeardownMode.DESTROY
 
 

@@ -6,7 +6,7 @@ from banlieue.api.meta import ConditionStatus
 from banlieue.api.reasons import ConditionType, EventReason, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy
-from banlieue.controller import mirror, teardown, writes
+from banlieue.controller import teardown, writes
 from banlieue.controller.kinds import Found
 from banlieue.controller.scope import Scope
 from banlieue.controller.vm_phases import confirm_installation
@@ -91,8 +91,10 @@ def _without_provider(scope: Scope, found: Found) -> tuple[str, str] | None:
         return None
     return (
         Reason.PROVIDER_NOT_FOUND,
-        f"Provider {key} does not exist any more; create it again, or set deletionPolicy to Orphan "
-        "to leave the machine on its backend",
+        (
+            f"Provider {key} does not exist any more; create it again, or set deletionPolicy to "
+            "Orphan to leave the machine on its backend"
+        ),
     )
 
 
@@ -106,7 +108,7 @@ def _reported(found: Found) -> tuple[str, str]:
 
 async def drop_finalizer(scope: Scope) -> Outcome:
     """Nothing is left: let the object go."""
-    orphaned = mirror.deletion_policy(scope.vm) is DeletionPolicy.ORPHAN
+    orphaned = scope.vm.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
     if scope.vm.status.infrastructure_ref is not None:
         scope.ctx.recorder.event(
             scope.raw,

@@ -279,6 +279,13 @@ class VirtualMachineSpec(Model):
         default=False, description="Hands off: nothing is changed, not even on deletion."
     )
 
+    @property
+    def wanted_deletion_policy(self) -> DeletionPolicy:
+        """What becomes of the machine, given or by default: an adopted one is left alone."""
+        return self.deletion_policy or (
+            DeletionPolicy.ORPHAN if self.adopt else DeletionPolicy.DELETE
+        )
+
 
 class VirtualMachine(ResourceObject):
     """A virtual machine, on whichever backend fits."""

@@ -9,6 +9,8 @@ from typing import Any
 from banlieue.api.infrastructure.machine import TeardownMode
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
+from banlieue.api.types import DeletionPolicy
+from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.sdk.driver import DiskDetacher, DiskState, Driver, MachineRef, MarkRemover, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound
@@ -63,13 +65,13 @@ async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
     Best effort: release must go through when the backend does not answer.
     """
     made_by = scope.machine.spec.virtual_machine_ref
-    if made_by is None or not scope.open.writable:
+    if made_by is None or await life.may_change(scope) is not CONTINUE:
         return None
     try:
-        owner = await scope.ctx.api.get(VIRTUAL_MACHINES, Key(scope.key.namespace, made_by.name))
+        found = await scope.ctx.api.get(VIRTUAL_MACHINES, Key(scope.key.namespace, made_by.name))
     except NotFound:
         return None
-    if not owner["metadata"].get("deletionTimestamp"):
+    if not _orphans(VirtualMachine.from_api(found)):
         return None
     ref = scope.ref()
 
@@ -86,6 +88,11 @@ async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
         return await scope.open.call(remove)
     except DriverError:
         return None
+
+
+def _orphans(owner: VirtualMachine) -> bool:
+    leaving = owner.metadata.deletion_timestamp is not None
+    return leaving and owner.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
 
 
 async def ensure_gone(scope: Scope) -> Outcome:

@@ -1,0 +1,126 @@
+"""What becomes of a VM whose machine object goes: destroyed or released, never by accident."""
+
+import pytest
+
+from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.kube import Obj
+from banlieue.sdk.simulated.models import SIMULATED_MACHINES
+from test.kit.machinebench import MACHINE, PROVIDER, MachineBench
+
+
+@pytest.fixture
+def bench() -> MachineBench:
+    return MachineBench()
+
+
+async def test_a_restored_deletion_without_valid_intent_is_held(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.delete(mode=None)
+    await bench.run()
+    assert bench.condition("Ready") == ("False", "TeardownUndecided")
+    assert len(bench.vms()) == 1
+
+    bench.api.edit(
+        SIMULATED_MACHINES,
+        MACHINE,
+        lambda obj: obj["spec"].update(teardown={"mode": "Destroy", "uid": "an-older-uid"}),
+    )
+    await bench.run()
+    assert len(bench.vms()) == 1
+    assert bench.machine()["metadata"]["finalizers"]
+
+
+async def test_release_leaves_vm_and_mark_while_its_owner_lives(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    (before,) = (vm.model_dump() for vm in bench.vms())
+    bench.delete(mode="Release")
+    await bench.run()
+    assert bench.machine() == {}
+    assert [vm.model_dump() for vm in bench.vms()] == [before]
+
+
+def _delete_owner(bench: MachineBench, policy: str | None = None) -> None:
+    def change(obj: Obj) -> None:
+        held = ["banlieue.io/virtualmachine"]
+        obj["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=held)
+        if policy:
+            obj["spec"]["deletionPolicy"] = policy
+
+    bench.api.edit(VIRTUAL_MACHINES, MACHINE, change)
+
+
+async def test_release_of_an_orphan_takes_the_mark_off(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    _delete_owner(bench, "Orphan")
+    bench.delete(mode="Release")
+    await bench.run()
+    bench.clock.advance(5)
+    assert bench.machine() == {}
+    (vm,) = bench.vms()
+    assert vm.mark is None
+    assert vm.power == "PoweredOn"
+
+
+async def test_release_keeps_the_mark_of_a_vm_that_is_to_be_destroyed(bench: MachineBench) -> None:
+    """The intent is from when its owner lived; the controller decides anew, and needs the mark."""
+    bench.make_machine()
+    await bench.run()
+    before = bench.vms()[0].mark
+    _delete_owner(bench)
+    bench.delete(mode="Release")
+    await bench.run()
+    assert [vm.mark for vm in bench.vms()] == [before]
+
+
+async def test_release_goes_through_when_the_backend_is_dead(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.control("inject", rule={"effect": "cut", "count": None})
+    bench.delete(mode="Release")
+    await bench.run()
+    assert bench.machine() == {}
+    assert len(bench.vms()) == 1
+
+
+async def test_foreign_and_retained_disks_outlive_the_vm(bench: MachineBench) -> None:
+    bench.make_machine(
+        disks=[
+            {"name": "root", "storageClass": "fast"},
+            {"name": "data", "sizeGiB": 5, "storageClass": "fast", "reclaimPolicy": "Retain"},
+            {"name": "scratch", "sizeGiB": 5, "storageClass": "fast"},
+        ]
+    )
+    await bench.run()
+    (vm,) = bench.vms()
+    retained = next(disk.id for disk in vm.disks if disk.name == "data")
+    bench.control("attach_disk", vm=vm.id, content="somebody's data")
+    (foreign,) = (disk.id for disk in bench.vms()[0].disks if disk.name is None)
+    bench.delete()
+    await bench.run(passes=60)
+
+    assert bench.vms() == []
+    assert set(bench.world.state.detached) == {retained, foreign}
+
+
+async def test_a_machine_is_released_while_its_provider_was_never_reached(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.opened.clear()
+    bench.delete(mode="Release")
+    await bench.run()
+    assert bench.machine() == {}
+    assert len(bench.vms()) == 1
+
+
+async def test_a_paused_provider_changes_no_finalizer(bench: MachineBench) -> None:
+    bench.make_machine()
+    await bench.run()
+    bench.api.edit(PROVIDERS, PROVIDER, lambda obj: obj["spec"].update(paused=True))
+    bench.delete(mode="Release")
+    await bench.run()
+    assert bench.machine()["metadata"]["finalizers"]
