@@ -84,7 +84,7 @@ async def mint(scope: Scope) -> Outcome:
     """Does the machine have an identity, persisted before anything is made?"""
     if scope.machine.spec.instance is not None:
         return CONTINUE
-    outcome = await run_phases((_referred, _permitted, may_change), scope)
+    outcome = await run_phases(_MAY_MAKE, scope)
     if outcome is not CONTINUE:
         return outcome
     ref = scope.ref()
@@ -155,6 +155,20 @@ async def _permitted(scope: Scope) -> Outcome:
     return CONTINUE
 
 
+async def _fields_permitted(scope: Scope) -> Outcome:
+    """May a machine of this namespace name the templates, folders and so on that it names?"""
+    spec = scope.machine.spec
+    refused = tenancy.refused_fields(scope.open.provider, scope.key.namespace, spec)
+    if refused:
+        return Wait(
+            Reason.VALUE_NOT_ALLOWED,
+            f"the Provider does not allow this namespace these values: {', '.join(refused)}; "
+            "leave them out, or ask its admin for policy.concreteFields",
+            SLOW,
+        )
+    return CONTINUE
+
+
 async def may_change(scope: Scope) -> Outcome:
     """May anything on the backend be changed or destroyed by this process at all?
 
@@ -182,9 +196,14 @@ async def may_change(scope: Scope) -> Outcome:
     return CONTINUE
 
 
+_MAY_MAKE = (_referred, _permitted, _fields_permitted, may_change)
+"""What is asked before anything is made, whoever gave the machine its identity."""
+
+
 async def look(scope: Scope) -> Outcome:
     """Is the VM there, and is it ours?"""
     ref = scope.ref()
+    scope.status_lost = ref.seen and not scope.machine.status.conditions
     found = await observe(scope, ref)
     if found is not None:
         check_ours(ref, found)
@@ -204,7 +223,8 @@ async def create(scope: Scope) -> Outcome:
     """The VM is not there and never was: make it."""
     if scope.seen is not None:
         return CONTINUE
-    outcome = await run_phases((_permitted, may_change), scope)
+    # Asked anew: an identity may have come with a restore, or from whoever wrote the object.
+    outcome = await run_phases(_MAY_MAKE, scope)
     if outcome is not CONTINUE:
         return outcome
     where = scope.domain_name
@@ -217,6 +237,7 @@ async def create(scope: Scope) -> Outcome:
         )
     image = await plan.find_image(scope, place)
     made = replace(plan.make_plan(scope, place, image), bootstrap=await read_bootstrap(scope))
+    await writes.clear_refusal(scope)
     await scope.confirm_live()
     task = await scope.open.call(lambda driver: driver.create(made), timeout=CREATE_TIMEOUT)
     if task is None:

@@ -46,6 +46,7 @@ class Scope:
     differing: tuple[str, ...] = ()
     waits_for_restart: bool = False
     unsupported: tuple[str, ...] = ()
+    status_lost: bool = False
     again_after: float | None = None
 
     @property
@@ -84,7 +85,13 @@ class Scope:
 
     @property
     def edited(self) -> bool:
-        """Whether the spec was changed since it was last met."""
+        """Whether the spec was changed since it was last met.
+
+        A VM that was seen and whose machine has no status at all tells nothing of an edit: the
+        status was lost, and what differs may be what an admin did.
+        """
+        if self.status_lost:
+            return False
         return self.machine.status.observed_generation != self.machine.metadata.generation
 
     def namespace_labels(self) -> Mapping[str, str]:

@@ -1,9 +1,9 @@
-"""The few writes a provider makes to a machine outside its status, each with a version test."""
+"""The few writes a provider makes to a machine beside its report, each with a version test."""
 
 from typing import Any
 
 from banlieue.api.infrastructure.machine import Instance
-from banlieue.sdk.kube import Obj
+from banlieue.sdk.kube import STATUS, Obj
 from banlieue.sdk.machine.scope import Scope
 
 Ops = list[dict[str, Any]]
@@ -29,6 +29,19 @@ async def record_provider_id(scope: Scope, provider_id: str) -> None:
     await _patch(scope, [{"op": "add", "path": "/spec/providerID", "value": provider_id}])
 
 
+async def clear_refusal(scope: Scope) -> None:
+    """Take back that the backend refused the machine, as it is about to be asked again.
+
+    The controller places a refused machine elsewhere and lets this object go unasked. From here on
+    a VM may come into being, so whoever decided on the refusal must fail its version test.
+
+    Raises:
+        Conflict: the object changed meanwhile; it may be on its way out.
+    """
+    if scope.machine.status.create_refused is not None:
+        await _patch(scope, [{"op": "remove", "path": "/status/createRefused"}], subresource=STATUS)
+
+
 async def drop_finalizer(scope: Scope) -> None:
     """Let the object go; nothing of it is left on the backend, or it was released.
 
@@ -49,11 +62,15 @@ def _finalizer_added(raw: Obj, finalizer: str) -> Ops:
     return [{"op": "add", "path": "/metadata/finalizers", "value": [*finalizers, finalizer]}]
 
 
-async def _patch(scope: Scope, ops: Ops) -> None:
+async def _patch(scope: Scope, ops: Ops, *, subresource: str = "") -> None:
     version = scope.raw["metadata"]["resourceVersion"]
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
     scope.replace(
         await scope.ctx.api.json_patch(
-            scope.backend.machine, scope.key, [test, *ops], manager=scope.manager
+            scope.backend.machine,
+            scope.key,
+            [test, *ops],
+            manager=scope.manager,
+            subresource=subresource,
         )
     )
