@@ -4,7 +4,7 @@ import pytest
 
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
-from banlieue.sdk.errors import NeedsOperator
+from banlieue.sdk.errors import NeedsOperator, Unreachable
 from banlieue.sdk.identity import Mark
 from banlieue.sdk.kube import Key, Unavailable
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
@@ -405,6 +405,20 @@ async def test_a_provider_that_was_never_reached_says_why_on_its_machines(
     await bench.run()
     assert bench.condition("Ready") == ("False", "ProviderAuthFailed")
     assert bench.vms() == []
+
+
+async def test_a_restart_says_nothing_before_the_provider_is_reached(bench: MachineBench) -> None:
+    bench.make_machine(imageRef={"name": "nothing"})
+    await bench.run()
+    before = bench.machine()["status"]
+    assert bench.condition("Ready") == ("False", "ImageNotFound")
+    bench.restart()
+    bench.opened.clear()
+    await bench.run(passes=3)
+    assert bench.machine()["status"] == before
+    bench.troubles[PROVIDER] = Unreachable("the endpoint does not answer")
+    await bench.run(passes=3)
+    assert bench.condition("Ready") == ("Unknown", "ProviderUnreachable")
 
 
 async def test_nothing_is_minted_for_an_owner_that_is_being_deleted(bench: MachineBench) -> None:

@@ -334,7 +334,7 @@ async def test_missing_privileges_are_listed_with_their_object(bench: Bench) -> 
     assert (status, reason) == ("False", "ProviderPermissionDenied")
     assert "VirtualMachine.Inventory.Create on folder vms" in message
     bench.endpoint.about = About("backend-1", "8.0.3")
-    await bench.run_for(330)
+    await bench.run_for(70)
     assert bench.ready == ("True", "Ready")
 
 

@@ -12,7 +12,7 @@ from banlieue.sdk.driver import Backend, Changes
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import life, report, teardown
-from banlieue.sdk.machine.ports import OpenProviders, open_or_unreached
+from banlieue.sdk.machine.ports import OpenProviders, Unreached, open_or_unreached
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.phases import Phase, run_phases
@@ -128,8 +128,9 @@ class MachineReconciler:
 
     async def _report(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> bool:
         """Write the status; False when it says that already, or nothing is to be said."""
-        # An outage of the endpoint says nothing about a VM that was seen: its status stays.
-        if isinstance(error, Unreachable) and _settled(scope.machine):
+        # An outage of the endpoint says nothing about a VM that was seen: its status stays. Nor is
+        # anything known while this process has only just begun to serve the Provider.
+        if isinstance(error, Unreachable) and (_settled(scope.machine) or _just_started(scope)):
             return False
         if self._just_begun(scope, outcome, error):
             return False
@@ -223,6 +224,10 @@ class MachineReconciler:
 
 def _settled(machine: Machine) -> bool:
     return machine.spec.provider_id is not None and machine.metadata.deletion_timestamp is None
+
+
+def _just_started(scope: Scope) -> bool:
+    return isinstance(scope.open, Unreached) and scope.open.problem is None
 
 
 def _hands_off(machine: Machine) -> bool:

@@ -36,6 +36,9 @@ SECRET_CHECK = 60.0
 SECRET_CHECK_FAILING = 15.0
 """The same while the connection fails for what stands in them."""
 
+RIGHTS_CHECK = 45.0
+"""Seconds between two looks at what the account may do while it lacks something."""
+
 INVENTORY_PAUSE = 60.0
 """Least seconds between two full reads that changes on the backend ask for."""
 
@@ -117,8 +120,9 @@ async def connect(scope: ProviderScope) -> Outcome:
 async def identify(scope: ProviderScope) -> Outcome:
     """Who answers, is it the backend our machines are on, and may the account do what it must?"""
     memory = scope.memory
-    stale = scope.due(memory.about_read, REFRESH) or not (scope.was_reachable or scope.fresh)
-    if memory.about is None or stale:
+    lacking = memory.about is not None and bool(memory.about.missing_privileges)
+    stale = scope.due(memory.about_read, RIGHTS_CHECK if lacking else REFRESH)
+    if memory.about is None or stale or not (scope.was_reachable or scope.fresh):
         memory.about = await scope.session.call(_about, timeout=ABOUT_TIMEOUT)
         memory.about_read = scope.ctx.clock.monotonic()
     trusted = _is_trusted(scope, memory.about.identity)
