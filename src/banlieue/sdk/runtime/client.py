@@ -1,5 +1,6 @@
 """The API client over `kubernetes.aio`: plain objects in and out, errors by kind."""
 
+import copy
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from banlieue.sdk import kube
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.runtime import passes
 from banlieue.sdk.runtime.cache import Identity, Writer
-from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close_session
+from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close_connector
 from banlieue.sdk.runtime.metrics import Metrics
 
 APPLY = "application/apply-patch+yaml"
@@ -27,6 +28,7 @@ PAGE = 500
 TIMEOUT = 30.0
 CONNECT_TIMEOUT = 5.0
 _LIST_ATTEMPTS = 3
+_CONNECTIONS = 100
 
 _OK = 200
 _REDIRECT = 300
@@ -83,19 +85,23 @@ class KubeClient:
         self._writes = writes
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
         self._library: LibraryClient | None = None
+        self._connector: aiohttp.TCPConnector | None = None
 
     async def open(self) -> None:
         """Make the session. Call after the connection is loaded."""
-        self._library = LibraryClient(self._connection.configuration)
+        self._connector = self._connection.connector(limit=_CONNECTIONS)
+        # A pool is ours, the rest of the configuration may be shared.
+        configuration = copy.copy(self._connection.configuration)
+        configuration.client_session_kwargs = {"connector": self._connector}
+        self._library = LibraryClient(configuration)
 
     async def close(self) -> None:
         """End the session and its connections."""
         library, self._library = self._library, None
-        if library is None:
-            return
-        if library.rest_client.pool_manager is not None:
-            await close_session(library.rest_client.pool_manager)
-        await library.close()  # type: ignore[no-untyped-call]  # the library's
+        if library is not None:
+            await library.close()  # type: ignore[no-untyped-call]  # the library's
+        if self._connector is not None:
+            await close_connector(self._connector)
 
     async def get(self, resource: Resource, key: Key) -> Obj:
         """Read one object live."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import ssl
+import sys
 import time
 from pathlib import Path
 
@@ -24,9 +25,12 @@ class NoConnectionError(Exception):
     """There is no usable configuration of a Kubernetes cluster; the message says why."""
 
 
-async def close_session(session: aiohttp.ClientSession) -> None:
-    """Close a session and let its transports end before their loop may."""
-    await session.close()
+_LEAKS_CLOSING_TLS = sys.version_info < (3, 12, 8) or (3, 13) <= sys.version_info < (3, 13, 1)
+
+
+async def close_connector(connector: aiohttp.BaseConnector) -> None:
+    """Close all connections of a pool and let their transports end before their loop may."""
+    await connector.close()
     for _ in range(_CLOSING_ROUNDS):
         await asyncio.sleep(0)
 
@@ -65,6 +69,15 @@ class Connection:
         if self._ssl is None:
             raise NoConnectionError("the connection is not loaded yet")
         return self._ssl
+
+    def connector(self, *, limit: int) -> aiohttp.TCPConnector:
+        """Make a pool of at most `limit` connections (0: no limit) for the running loop."""
+        return aiohttp.TCPConnector(
+            limit=limit,
+            ssl=self.ssl_context,
+            # Else a connection whose peer does not answer the goodbye stays open for good.
+            enable_cleanup_closed=_LEAKS_CLOSING_TLS,
+        )
 
     async def load(self) -> None:
         """Read the configuration.

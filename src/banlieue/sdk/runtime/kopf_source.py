@@ -22,7 +22,7 @@ import kopf
 from banlieue.sdk.kube import Obj
 from banlieue.sdk.runtime.cache import EventType
 from banlieue.sdk.runtime.client import CONNECT_TIMEOUT, PAGE, TIMEOUT
-from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close_session
+from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close_connector
 from banlieue.sdk.runtime.metrics import Metrics
 from banlieue.sdk.runtime.sources import KindGoneError, Sink, Stream
 
@@ -141,7 +141,7 @@ class _Run:
         self._metrics = metrics
         self._rng = rng
         self._kind_gone = False
-        self._sessions: list[aiohttp.ClientSession] = []
+        self._sessions: list[tuple[aiohttp.ClientSession, aiohttp.TCPConnector]] = []
         self._ended: asyncio.Future[None] = mailbox.loop.create_future()
         self._stop_lock = threading.Lock()
         self._stopping = False
@@ -212,8 +212,9 @@ class _Run:
             )
         finally:
             # kopf closes its session only when it was asked to stop.
-            for session in self._sessions:
-                await close_session(session)
+            for session, connector in self._sessions:
+                await session.close()
+                await close_connector(connector)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -259,14 +260,15 @@ class _Run:
         return settings
 
     def _session(self) -> aiohttp.ClientSession:
+        connector = self._connection.connector(limit=0)
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl_context),
+            connector=connector,
             headers={"User-Agent": self._user_agent},
             middlewares=(self._around_request,),
             read_bufsize=_READ_BUFFER,
             trust_env=True,
         )
-        self._sessions.append(session)
+        self._sessions.append((session, connector))
         return session
 
     async def _around_request(
