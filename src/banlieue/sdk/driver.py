@@ -259,7 +259,12 @@ class Task:
 
 
 class Driver(Protocol[S]):
-    """One open session to one endpoint. Synchronous, idempotent, never waits for a task."""
+    """One open session to one endpoint. Synchronous, idempotent, never waits for a task.
+
+    A session that a driver renews by itself leads to the installation it was opened at. Where
+    another one answers, every verb but `about` raises `NeedsOperator` with BackendIdentityChanged:
+    what is not found there proves nothing.
+    """
 
     def about(self) -> About:
         """Who answers, its version, and which rights are missing."""

@@ -228,6 +228,21 @@ class AbsenceConformance(Benched):
             assert found is not None
             assert found.backend_id == made.backend_id
 
+    def test_another_installation_proves_nothing(self, bench: Bench) -> None:
+        made, unmade = bench.plan("made"), bench.plan("unmade")
+        ref = seen(made, bench.ensure(made))
+        with bench.target.other_identity():
+            for absent in (ref, made.ref, unmade.ref, unminted(unmade)):
+                with pytest.raises(DriverError):
+                    bench.driver.observe(absent)
+            with pytest.raises(DriverError):
+                bench.driver.create(unmade)
+            with pytest.raises(DriverError):
+                bench.driver.delete(ref)
+        assert bench.named(unmade) == []
+        with bench.connect() as again:
+            assert bench.look(ref, again) is not None
+
     def test_an_unknown_task_is_over(self, bench: Bench) -> None:
         assert bench.driver.poll(bench.target.unknown_task()) is None
 

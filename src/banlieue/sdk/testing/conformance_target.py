@@ -137,7 +137,7 @@ class ConformanceTarget(ABC):
 
     @abstractmethod
     def other_identity(self) -> AbstractContextManager[None]:
-        """While it lasts another installation answers at the endpoint."""
+        """While it lasts another installation answers; it knows none of our sessions."""
 
     @abstractmethod
     def lose_next_create_reply(self) -> None:
