@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from typing import Any
 
 from banlieue.api.names import MANAGER_LEASE
 from banlieue.api.resources import LEASES
 from banlieue.sdk import kube
 from banlieue.sdk.kube import ApiClient, Key, Obj
+from banlieue.sdk.patches import Op, patch_unchanged
 from banlieue.sdk.reconcile import Clock
 from banlieue.sdk.runtime.clock import finish
 
@@ -221,14 +221,11 @@ class Elector:
         return max(1, round(self._times.duration))
 
     async def _write(self, lease: Obj, spec: Obj) -> Obj:
-        version = lease["metadata"]["resourceVersion"]
-        ops: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-        ]
+        ops: list[Op] = []
         if "spec" not in lease:
             ops.append({"op": "add", "path": "/spec", "value": {}})
         ops += [{"op": "add", "path": f"/spec/{name}", "value": it} for name, it in spec.items()]
-        return await self._api.json_patch(LEASES, self.key, ops, manager=MANAGER_LEASE)
+        return await patch_unchanged(self._api, LEASES, lease, ops, manager=MANAGER_LEASE)
 
     async def _tell(self) -> None:
         if not self.held:

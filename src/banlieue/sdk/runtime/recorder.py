@@ -10,13 +10,13 @@ import hashlib
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 
 from banlieue.api.names import MANAGER_EVENTS
 from banlieue.api.reasons import EventReason
 from banlieue.api.resources import EVENTS
 from banlieue.sdk import kube
 from banlieue.sdk.kube import ApiClient, Key, Obj
+from banlieue.sdk.patches import patch_unchanged
 from banlieue.sdk.reconcile import Clock
 from banlieue.sdk.runtime.metrics import Metrics
 
@@ -135,12 +135,8 @@ class EventRecorder:
             return
         count = ((there.get("series") or {}).get("count") or 1) + 1
         series = {"count": count, "lastObservedTime": body["eventTime"]}
-        version = there["metadata"]["resourceVersion"]
-        ops: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "add", "path": "/series", "value": series},
-        ]
-        await self._api.json_patch(EVENTS, key, ops, manager=MANAGER_EVENTS)
+        op = {"op": "add", "path": "/series", "value": series}
+        await patch_unchanged(self._api, EVENTS, there, [op], manager=MANAGER_EVENTS)
 
     def _body(self, obj: Obj, reason: str, note: str, *, warning: bool) -> Obj:
         meta = obj.get("metadata") or {}
