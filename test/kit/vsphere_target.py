@@ -128,6 +128,12 @@ class VSphereTarget(ConformanceTarget):
             admin.outcome(machine.ReconfigVM_Task(_attach(path, hardware)))
         return path
 
+    def reidentify(self, vm: str, instance_uuid: str) -> None:
+        """Give a VM another instance UUID, as a vCenter does to a VM that is registered again."""
+        with self._admin() as admin:
+            machine = admin.reference(vim.VirtualMachine, vm)
+            admin.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(instanceUuid=instance_uuid)))
+
     def _admin(self) -> Any:  # noqa: ANN401 - a context with a client
         @contextmanager
         def opened() -> Iterator[VSphereClient]:

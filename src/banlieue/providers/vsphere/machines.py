@@ -15,7 +15,14 @@ from banlieue.providers.vsphere.census import Census, Entry
 from banlieue.providers.vsphere.coming import Coming
 from banlieue.providers.vsphere.creates import Create, Creates, Stage
 from banlieue.providers.vsphere.inventory import InventoryCache
-from banlieue.providers.vsphere.records import DETAILS, WATCHED, Records, VmRecord, machine_state
+from banlieue.providers.vsphere.records import (
+    DETAILS,
+    SNAPSHOTS,
+    WATCHED,
+    Records,
+    VmRecord,
+    machine_state,
+)
 from banlieue.providers.vsphere.session import Session
 from banlieue.providers.vsphere.soap import (
     Found,
@@ -209,7 +216,7 @@ class Machines:
             Transient: its host or storage is away, so nobody knows what it is.
         """
         wanted = (
-            property_spec(vim.VirtualMachine, (*WATCHED, *DETAILS)),
+            property_spec(vim.VirtualMachine, (*WATCHED, *DETAILS, SNAPSHOTS)),
             property_spec(vim.Task, ("info.state",)),
         )
         try:

@@ -28,6 +28,7 @@ def extra_config(key: str) -> str:
 MARK = extra_config(MARK_KEY)
 DISKS = extra_config(DISKS_KEY)
 HOLD = extra_config(HOLD_KEY)
+SNAPSHOTS = "snapshot.rootSnapshotList"
 
 _LEAVES = {
     "name": "name",

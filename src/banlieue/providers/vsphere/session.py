@@ -40,8 +40,8 @@ class Timings:
     """
 
     read: float = CALL_TIMEOUT
-    longest_poll: float = 25.0
-    poll_slack: float = 15.0
+    longest_poll: float = 10.0
+    poll_slack: float = 8.0
     coalesce: float = 0.03
     gather: float = 1.0
     inventory: float = 300.0

@@ -259,6 +259,8 @@ class Stub(SoapStubAdapter):
             if info.wsdlName not in _READS:
                 raise
             return super().InvokeMethod(mo, info, args, outerStub)  # type: ignore[no-untyped-call] # pyVmomi
+        except (OSError, HTTPException):
+            raise  # a certificate that fails verification is a ValueError too
         except _UNREADABLE as error:
             if _context.sent:
                 raise Unreadable(f"reply to {info.wsdlName} cannot be decoded") from error

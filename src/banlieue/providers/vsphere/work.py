@@ -1,7 +1,7 @@
 """Changes of VMs: power, hardware, disks, marks, destruction; and the tasks they run in."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +12,21 @@ from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.providers.vsphere import devices
 from banlieue.providers.vsphere.machines import Live, Machines
 from banlieue.providers.vsphere.placement import Plan
-from banlieue.providers.vsphere.records import DISKS, DISKS_KEY, MARK_KEY, Records, VmRecord
+from banlieue.providers.vsphere.records import (
+    DISKS,
+    DISKS_KEY,
+    MARK_KEY,
+    SNAPSHOTS,
+    Records,
+    VmRecord,
+)
 from banlieue.providers.vsphere.session import Login, Session
-from banlieue.providers.vsphere.soap import moid
+from banlieue.providers.vsphere.soap import Found, moid, read
 from banlieue.providers.vsphere.watcher import Watcher
 from banlieue.sdk.driver import DiskState, MachineRef, Task
 from banlieue.sdk.errors import Foreign, NeedsOperator, Transient
+
+DEVICES = "config.hardware.device"
 
 SHUTDOWN = "shutdown-"
 """What the handle of a guest shutdown begins with; the vCenter has no task for it."""
@@ -130,6 +139,7 @@ class Work:
         if busy is not None:
             return busy
         vm = live.record.moid
+        self._check_snapshots(live)
         if live.record.power != _OFF:
             return self._start(vm, "delete", lambda vm: vm.PowerOffVM_Task())
         details = live.record.details
@@ -156,11 +166,37 @@ class Work:
         ]
         if not removals:
             return None
+        if live.found.get(SNAPSHOTS):
+            raise NeedsOperator(
+                Reason.BLOCKED_BY_SNAPSHOT,
+                "the VM has snapshots, which hold on to its disks; delete the snapshots",
+            )
         busy = self._busy(live)
         if busy is not None:
             return busy
         spec = vim.vm.ConfigSpec(deviceChange=removals, changeVersion=live.record.change_version)
         return self._reconfigure(live.record.moid, "detach", spec)
+
+    def _check_snapshots(self, live: Live) -> None:
+        """Refuse to destroy disks that only a snapshot still refers to: they go with the VM.
+
+        A disk that was taken off, by us or by a storage driver, keeps its data only as long as no
+        snapshot from before holds on to its file.
+        """
+        snapshots = snapshot_ids(live.found.get(SNAPSHOTS) or ())
+        if not snapshots:
+            return
+        found = read(self.session, dict.fromkeys(snapshots, vim.vm.Snapshot), (DEVICES,))
+        attached = live.found.get(DEVICES) or ()
+        buses = devices.controllers(attached)
+        here = {devices.slot_of(disk, buses) for disk in devices.virtual_disks(attached)}
+        left = sorted({disk for item in found for disk in _left_behind(live, item, here)})
+        if left:
+            raise NeedsOperator(
+                Reason.FOREIGN_DISK_ATTACHED,
+                "snapshots of the VM hold on to disks that must live on "
+                f"({', '.join(left)}); delete the snapshots",
+            )
 
     def remove_mark(self, ref: MachineRef) -> Task | None:
         """Take our mark off a VM; None when it has none."""
@@ -273,3 +309,27 @@ class Work:
             Reason.SHUTDOWN_TIMED_OUT,
             "the guest did not shut down in time; look at its console or use powerOffMode Hard",
         )
+
+
+def snapshot_ids(trees: Iterable[Any]) -> tuple[str, ...]:
+    """The ids of all snapshots of a VM, from its trees of them."""
+    found: list[str] = []
+    left = list(trees)
+    while left:
+        tree = left.pop()
+        found.append(moid(tree.snapshot))
+        left += tree.childSnapshotList or ()
+    return tuple(found)
+
+
+def _left_behind(live: Live, snapshot: Found, here: set[str]) -> Iterator[str]:
+    """Disks of a snapshot that are not the VM's own, or that the VM has no longer."""
+    attached = snapshot.get(DEVICES) or ()
+    buses = devices.controllers(attached)
+    option, path = live.found.get(DISKS), live.found.get("config.files.vmPathName") or ""
+    slots = devices.decode_slots(getattr(option, "value", None))
+    states = devices.disk_states(attached, slots, path, live.record.name)
+    yield from (state.id for state in states if state.name is None)
+    for disk in devices.virtual_disks(attached):
+        if devices.slot_of(disk, buses) not in here:
+            yield devices.disk_id(disk)
