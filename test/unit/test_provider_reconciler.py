@@ -641,6 +641,24 @@ async def test_marked_machines_without_object_are_listed(bench: Bench) -> None:
     assert bench.provider.status.machine_count == 1
 
 
+async def test_machines_of_another_provider_of_the_same_backend_are_not_left_over(
+    bench: Bench,
+) -> None:
+    """Else they look like leftovers, and their owner seems to exist on both Providers."""
+    bench.endpoint.marked = (_vm("u1", "ours"), _vm("u2", "theirs"), _vm("u3", "lost"))
+    bench.add_machine("m", instance=_instance("u1"))
+    bench.add_machine(
+        "n", providerRef={"namespace": "ns", "name": "second"}, instance=_instance("u2")
+    )
+    await bench.run()
+    found = bench.provider.status.unclaimed
+    assert found is not None
+    assert [owner.hash for owner in found.owners] == [
+        Owner("inst", "VirtualMachine", "ns", "lost").digest
+    ]
+    assert bench.provider.status.machine_count == 1
+
+
 async def test_counts_are_written_at_most_every_ten_seconds(bench: Bench) -> None:
     await bench.run()
     bench.api.calls.clear()

@@ -12,6 +12,7 @@ from typing import Any
 from banlieue.api.names import ANNOTATION_FAILURE_DOMAINS
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
+from banlieue.api.v1alpha1.provider import Unclaimed
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.sdk import installation
 from banlieue.sdk.driver import About, Driver, FailureDomain, Inventory, MachineState
@@ -25,7 +26,7 @@ from banlieue.sdk.provider.connection import (
     make_connection,
     sources,
 )
-from banlieue.sdk.provider.scope import ProviderScope
+from banlieue.sdk.provider.scope import KnownMachine, ProviderScope
 
 REFRESH = 300.0
 """Seconds between two reads of the backend's failure domains, and of all that carries our mark."""
@@ -251,11 +252,28 @@ async def _count(scope: ProviderScope, claimed: frozenset[str]) -> bool:
     known = await installation.read_live(scope.ctx.api, scope.installation_namespace)
     if known is None:
         return False
-    if scope.memory.inventory is not None:
-        scope.unclaimed = inventory.unclaimed(
-            scope.memory.inventory, claimed, known.id, scope.session.domain_name
-        )
+    if scope.memory.inventory is None:
+        return True
+
+    def left(claimed: frozenset[str]) -> Unclaimed:
+        found = scope.memory.inventory or ()
+        return inventory.unclaimed(found, claimed, known.id, scope.session.domain_name)
+
+    scope.unclaimed = left(claimed)
+    if scope.unclaimed.count:
+        # Another Provider of the same backend may have made them: then they are not left over.
+        scope.unclaimed = left(claimed | await _claimed_anywhere(scope))
     return True
+
+
+async def _claimed_anywhere(scope: ProviderScope) -> frozenset[str]:
+    """UUIDs of the machines of all Providers of this kind, read live."""
+    try:
+        machines = await scope.ctx.api.list(scope.backend.machine)
+    except Forbidden:
+        return frozenset()
+    found = (KnownMachine.of(raw).uuid for raw in machines)
+    return frozenset(uuid for uuid in found if uuid)
 
 
 def _marked(driver: Driver[Any]) -> tuple[MachineState, ...] | None:
