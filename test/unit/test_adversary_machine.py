@@ -8,6 +8,7 @@ from pydantic import Field
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
 from banlieue.controller import teardown
+from banlieue.sdk.driver import Changes
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.models import (
     SIMULATED_MACHINES,
@@ -214,3 +215,24 @@ async def test_a_tenant_names_no_template_that_the_provider_does_not_allow(
     if not made:
         assert bench.condition("Ready", key) == ("False", "ValueNotAllowed")
         assert "instance" not in bench.machine(key)["spec"]
+
+
+async def test_a_forged_identity_does_not_keep_news_from_the_machine_it_names(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    instance = bench.machine()["spec"]["instance"]
+    forged = Key("team-evil", "db-1")
+    bench.make_machine(forged, instance=instance, providerID="simulated://forged")
+    await bench.run(forged)
+    assert bench.condition("Ready", forged) == ("False", "OwnershipConflict")
+
+    asked: list[Key] = []
+    bench.reconciler.ctx = replace(
+        bench.reconciler.ctx, enqueue=lambda _, request: asked.append(request.key)
+    )
+    for word in (instance["uuid"], instance["name"]):
+        asked.clear()
+        bench.reconciler.changed(PROVIDER, Changes(uuids=frozenset({word})))
+        assert MACHINE in asked

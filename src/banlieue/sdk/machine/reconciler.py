@@ -39,7 +39,7 @@ class MachineReconciler:
     providers: OpenProviders
     installation_namespace: str = names.SYSTEM_NAMESPACE
     memories: dict[Key, Memory] = field(default_factory=dict)
-    _by_uuid: dict[str, Key] = field(default_factory=dict)
+    _by_word: dict[str, set[Key]] = field(default_factory=dict)
     _by_task: dict[str, Key] = field(default_factory=dict)
 
     async def reconcile(self, key: Key) -> Result:
@@ -74,8 +74,9 @@ class MachineReconciler:
         instance = scope.machine.spec.instance
         if instance is not None:
             scope.owner = owner_of(scope.machine, instance.installation_id)
-            self._by_uuid[instance.uuid.lower()] = scope.key
-            self._by_uuid[instance.name] = scope.key
+            # Several may claim one VM, rightly or not; none keeps news from the others.
+            for word in (instance.uuid.lower(), instance.name):
+                self._by_word.setdefault(word, set()).add(scope.key)
         error: DriverError | None = None
         try:
             outcome = await run_phases(self._phases(scope), scope)
@@ -190,13 +191,16 @@ class MachineReconciler:
 
     def _forget(self, key: Key) -> None:
         self.memories.pop(key, None)
-        for index in (self._by_uuid, self._by_task):
-            for name in [name for name, owner in index.items() if owner == key]:
-                del index[name]
+        for word in [word for word, keys in self._by_word.items() if key in keys]:
+            self._by_word[word].discard(key)
+            if not self._by_word[word]:
+                del self._by_word[word]
+        for handle in [handle for handle, owner in self._by_task.items() if owner == key]:
+            del self._by_task[handle]
 
     def changed(self, provider: Key, changes: Changes) -> None:
         """Take in what the backend reports; asks for passes over the machines it concerns."""
-        keys = {self._by_uuid[name] for name in changes.uuids if name in self._by_uuid}
+        keys = {key for word in changes.uuids for key in self._by_word.get(word, ())}
         keys |= {self._by_task[handle] for handle in changes.tasks if handle in self._by_task}
         for handle in changes.tasks:
             self._by_task.pop(handle, None)
