@@ -69,3 +69,17 @@ def test_silence_is_measured_from_the_first() -> None:
     assert breaker.silence == 7.0
     breaker.answered()
     assert breaker.silence == 0.0
+
+
+def test_silence_counts_from_when_an_answer_was_awaited_but_not_from_before_the_last() -> None:
+    clock = FakeClock()
+    breaker = Breaker(clock, Random(1))
+    asked = clock.monotonic()
+    clock.advance(10)
+    breaker.silent(asked)
+    assert breaker.silence == 10.0
+    breaker.answered()
+    clock.advance(3)
+    breaker.silent(asked)
+    assert breaker.silence == 3.0
+    assert breaker.answered_at == asked + 10.0

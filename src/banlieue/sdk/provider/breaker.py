@@ -35,6 +35,7 @@ class Breaker:
         self._rng = rng
         self._silences = 0
         self._silent_from = 0.0
+        self._answered_at = clock.monotonic()
         self._pause = 0.0
         self._due: float | None = None
         self._probing = False
@@ -51,8 +52,13 @@ class Breaker:
 
     @property
     def silence(self) -> float:
-        """Seconds since the first of the silences in a row; 0 when there is none."""
+        """Seconds since the first of the calls in a row that got no answer; 0 when all did."""
         return self._clock.monotonic() - self._silent_from if self._silences else 0.0
+
+    @property
+    def answered_at(self) -> float:
+        """When the last answer came, on the monotonic clock; at first when this was made."""
+        return self._answered_at
 
     def ask(self) -> Permit:
         """May the endpoint be called now?
@@ -69,13 +75,19 @@ class Breaker:
     def answered(self) -> bool:
         """The endpoint answered, if only with an error; True when that closed the breaker."""
         was_open = self.is_open
+        self._answered_at = self._clock.monotonic()
         self._silences, self._pause, self._due, self._probing = 0, 0.0, None, False
         return was_open
 
-    def silent(self) -> bool:
-        """The endpoint did not answer; True when that opened the breaker."""
+    def silent(self, since: float | None = None) -> bool:
+        """The endpoint did not answer; True when that opened the breaker.
+
+        Args:
+            since: from when on an answer was awaited, on the monotonic clock; None means now.
+        """
         if not self._silences:
-            self._silent_from = self._clock.monotonic()
+            now = self._clock.monotonic()
+            self._silent_from = now if since is None else max(since, self._answered_at)
         self._silences += 1
         if self.is_open and not self._probing:
             return False  # a call from before it opened

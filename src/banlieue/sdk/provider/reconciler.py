@@ -30,7 +30,7 @@ from banlieue.sdk.status import write_status
 CONTROLLER = "provider"
 
 SILENCE = 15.0
-"""Seconds of failing passes after which a Provider that was reachable says so in its status."""
+"""Seconds without an answer after which a Provider that was reachable says so in its status."""
 
 LEASE_CHECK = 2.0
 """Seconds until another look while nobody is known to hold the Lease."""
@@ -179,7 +179,7 @@ class ProviderReconciler:
             return False
         if memory.outage_since is None:
             memory.outage_since = now
-        lasted = now - memory.outage_since
+        lasted = max(now - memory.outage_since, scope.session.breaker.silence)
         scope.problem = replace(problem, after=max(problem.after, min(LONGEST_PAUSE, lasted / 2)))
         if problem.reason == Reason.PROVIDER_UNREACHABLE and scope.session.breaker.is_open:
             return False

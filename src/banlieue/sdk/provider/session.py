@@ -29,7 +29,7 @@ from banlieue.sdk.kube import Key
 from banlieue.sdk.provider.breaker import Breaker, Permit
 from banlieue.sdk.provider.connection import login_digest, session_digest
 from banlieue.sdk.provider.domains import Domains
-from banlieue.sdk.provider.feed import LOCKOUT_PAUSE, FeedLoop
+from banlieue.sdk.provider.feed import LOCKOUT_PAUSE, POLL, FeedLoop
 from banlieue.sdk.provider.opened import Opened, Retired
 from banlieue.sdk.reconcile import Clock, RunInThread
 
@@ -299,15 +299,16 @@ class ProviderSession:
 
     async def _guarded(self, blocking: Callable[[], T], timeout: float) -> T:
         """Run in a thread; learn from the answer, or its absence, what state the endpoint is in."""
+        began = self._clock.monotonic()
         try:
             answer = await cast("Awaitable[T]", self._pool(blocking, timeout=timeout))
         except PoolClosedError:
             raise Unreachable("the Provider is no longer served by this process") from None
         except TimeoutError:
-            self._silent()
+            self._silent(began)
             raise Unreachable(f"the endpoint gave no answer within {timeout:.0f} s") from None
         except Unreachable:
-            self._silent()
+            self._silent(began)
             raise
         except DriverError:
             self._answered()
@@ -323,8 +324,8 @@ class ProviderSession:
             self._listener.unsettled(self.key)
             self._listener.changed(self.key, Changes(everything=True))
 
-    def _silent(self) -> None:
-        if self.breaker.silent():
+    def _silent(self, since: float) -> None:
+        if self.breaker.silent(since):
             self._listener.unsettled(self.key)
 
     def _note(self, error: DriverError) -> None:
@@ -378,7 +379,8 @@ class ProviderSession:
         if feed is not self._feed:
             return
         if isinstance(error, Unreachable):
-            self._silent()
+            # A poll may rest that long before silence means anything.
+            self._silent(min(self._clock.monotonic(), self.breaker.answered_at + POLL))
         else:
             self._note(error)
         self._listener.unsettled(self.key)
