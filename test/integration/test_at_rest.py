@@ -36,7 +36,7 @@ def test_many_vms_stay_within_their_budget_and_then_cost_nothing(running: Runnin
             registered.ready(name)
     writes = costs.objects(*names)
     each = [figure / VMS for figure in (len(writes), len(costs.events), costs.calls.total())]
-    log.info("per VM: %s writes, %s events, %s calls", *each)
+    log.info("per VM: %s writes, %s events, %s calls (%s)", *each, dict(costs.calls))
     assert each[0] <= WRITES, shown(writes)
     assert each[1] <= EVENTS, shown(costs.events)
     assert each[2] <= CALLS.get(registered.target.backend.name, each[2]), costs.calls

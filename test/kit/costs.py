@@ -19,7 +19,12 @@ _LATE: Final = 2.0
 
 @dataclass
 class Costs:
-    """What was written and called in a while; Leases are left out."""
+    """What was written and called in a while; Leases are left out.
+
+    Attributes:
+        writes: Requests to store something.
+        calls: Calls of the backend by name, the long poll among them.
+    """
 
     writes: list[AuditEntry] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
@@ -41,7 +46,7 @@ def counted(registered: Registered) -> Iterator[Costs]:
     since = registered.stack.control_plane.audit_position()
     yield costs
     wait_out(registered, _LATE)
-    costs.writes, costs.calls = our_writes(registered, since), meter.work()
+    costs.writes, costs.calls = our_writes(registered, since), meter.calls()
 
 
 def our_writes(registered: Registered, since: int) -> list[AuditEntry]:

@@ -59,7 +59,7 @@ class Gate:
             self._loop.call_soon_threadsafe(self._open.set)
 
     async def _listen(self) -> int:
-        self._server = await asyncio.start_server(self._serve, LOOPBACK, 0)
+        self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -72,11 +72,12 @@ class Gate:
         # Transports close in a later turn of the loop.
         await asyncio.sleep(0)
 
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        way = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._ways.add(way)
+        way.add_done_callback(self._ways.discard)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        way = asyncio.current_task()
-        if way is not None:
-            self._ways.add(way)
-            way.add_done_callback(self._ways.discard)
         with contextlib.closing(writer), contextlib.suppress(OSError):
             await self._open.wait()
             back, there = await asyncio.open_connection(self._parts.hostname, self._parts.port)
