@@ -1,0 +1,316 @@
+import base64
+import gzip
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import SecretBytes
+from pyVmomi import vim
+
+from banlieue.api.reasons import Reason
+from banlieue.api.types import PowerState
+from banlieue.providers.vsphere import guestinfo
+from banlieue.providers.vsphere.clone import Clone, build, clone_spec
+from banlieue.providers.vsphere.inventory import Cluster, Datacenter, Datastore, Network
+from banlieue.providers.vsphere.models import CloneMode, VSphereMachineSpec
+from banlieue.providers.vsphere.placement import Plan, Target
+from banlieue.providers.vsphere.soap import Found
+from banlieue.providers.vsphere.templates import Template, parse
+from banlieue.sdk.driver import (
+    AddressPlan,
+    Bootstrap,
+    DiskPlan,
+    FailureDomain,
+    Image,
+    MachinePlan,
+    MachineRef,
+    NicPlan,
+)
+from banlieue.sdk.errors import InvalidSpec, NeedsOperator
+from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
+
+Native = Any
+"""An object of the vendor's library, which has no types for them."""
+
+UUID = "11111111-2222-4333-8444-555555555555"
+OWNER = Owner("inst", OWNER_VIRTUAL_MACHINE, "team", "web")
+KIB = 1024 * 1024
+
+
+def template(*, snapshot: bool = True, disks: int = 1) -> Template:
+    hardware: list[Native] = [vim.vm.device.ParaVirtualSCSIController(key=1000, busNumber=0)]
+    hardware += [
+        vim.vm.device.VirtualDisk(
+            key=2000 + number,
+            controllerKey=1000,
+            unitNumber=number,
+            capacityInKB=10 * KIB,
+            backing=vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
+                fileName=f"[ds1] ubuntu/{number}.vmdk", datastore=vim.Datastore("datastore-1", None)
+            ),
+        )
+        for number in range(disks)
+    ]
+    hardware.append(vim.vm.device.VirtualE1000(key=4000))
+    values: dict[str, Native] = {
+        "name": "ubuntu",
+        "config.hardware.device": hardware,
+        "config.firmware": "efi",
+    }
+    if snapshot:
+        values["snapshot.currentSnapshot"] = vim.vm.Snapshot("snapshot-2", None)
+        child = vim.vm.SnapshotTree(name="v2", snapshot=vim.vm.Snapshot("snapshot-2", None))
+        root = vim.vm.SnapshotTree(
+            name="v1", snapshot=vim.vm.Snapshot("snapshot-1", None), childSnapshotList=[child]
+        )
+        values["snapshot.rootSnapshotList"] = [root]
+    return parse(Found("VirtualMachine", "vm-9", values))
+
+
+def plan(size: int | None = 10, **spec: Native) -> Plan:
+    return MachinePlan(
+        ref=MachineRef(OWNER, 0, "web-abc", UUID, failure_domain="domain-c1"),
+        mark=Mark(OWNER, UUID),
+        spec=VSphereMachineSpec.model_construct(**spec),
+        provider_id=f"vsphere://{UUID}",
+        failure_domain=FailureDomain("domain-c1", ("dc", "blue")),
+        image=Image("vm-9"),
+        hostname="web",
+        cpus=2,
+        memory_mib=4096,
+        firmware="efi",
+        disks=(DiskPlan("root", size, {}),),
+        nics=(NicPlan("eth0", {"portGroup": "prod"}),),
+    )
+
+
+STORE = Datastore("datastore-1", "ds1", None, usable=True)
+DVS = Network("dvportgroup-1", "prod", None, "dvportgroup-1", "50 2c")
+PLAIN = Network("network-1", "VM Network", None)
+
+
+def target(*networks: Network, disks: int = 1) -> Target:
+    return Target(
+        datacenter=Datacenter("datacenter-1", "dc", None, "group-v1"),
+        cluster=Cluster("domain-c1", "blue", None, "datacenter-1", "resgroup-1", (), True),
+        folder="group-v1",
+        pool="resgroup-1",
+        datastores=(STORE,) * disks,
+        networks=networks or (DVS,),
+        host=None,
+    )
+
+
+def options(clone: Clone) -> dict[str, str]:
+    return {option.key: option.value for option in clone.config.extraConfig}
+
+
+def changes(clone: Clone, kind: type[Native]) -> list[Native]:
+    return [change for change in clone.config.deviceChange if isinstance(change.device, kind)]
+
+
+def test_identity_and_mark_travel_in_the_creating_call() -> None:
+    clone = build(plan(), target(), template())
+    config = clone.config
+    assert (config.name, config.uuid, config.instanceUuid) == ("web-abc", UUID, UUID)
+    assert (config.numCPUs, config.memoryMB, config.firmware) == (2, 4096, "efi")
+    found = options(clone)
+    assert Mark.decode(found["banlieue.mark"]) == Mark(OWNER, UUID)
+    assert json.loads(found["banlieue.disks"]) == {"scsi0:0": "root"}
+    assert found["disk.EnableUUID"] == "TRUE"
+    assert clone.power_on
+
+
+def test_a_machine_that_is_to_be_off_is_made_off() -> None:
+    off = replace(plan(), power=PowerState.POWERED_OFF)
+    assert not build(off, target(), template()).power_on
+
+
+@pytest.mark.parametrize("firmware", ["bios", "efi", "efi-secure"])
+def test_firmware(firmware: str) -> None:
+    config = build(replace(plan(), firmware=firmware), target(), template()).config
+    assert config.firmware == firmware.partition("-")[0]
+    secure = config.bootOptions.efiSecureBootEnabled if config.bootOptions else False
+    assert secure == (firmware == "efi-secure")
+
+
+# Linked or full
+
+
+@pytest.mark.parametrize(
+    ("size", "mode", "snapshot", "expected"),
+    [
+        (10, None, True, "snapshot-2"),
+        (None, None, True, "snapshot-2"),
+        (10, None, False, None),
+        (20, None, True, None),
+        (10, CloneMode.FULL, True, None),
+        (10, CloneMode.LINKED, True, "snapshot-2"),
+    ],
+)
+def test_a_clone_is_linked_only_while_the_boot_disk_keeps_its_size(
+    *, size: int | None, mode: CloneMode | None, snapshot: bool, expected: str | None
+) -> None:
+    clone = build(plan(size, clone_mode=mode), target(), template(snapshot=snapshot))
+    assert clone.snapshot == expected
+    move = clone_spec(clone, None).location.diskMoveType
+    assert move == (
+        "createNewChildDiskBacking" if expected else "moveAllDiskBackingsAndDisallowSharing"
+    )
+
+
+def test_a_named_snapshot_is_used_and_a_missing_one_refused() -> None:
+    assert build(plan(snapshot="v1"), target(), template()).snapshot == "snapshot-1"
+    with pytest.raises(NeedsOperator) as refusal:
+        build(plan(snapshot="v9"), target(), template())
+    assert refusal.value.reason is Reason.IMAGE_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("size", "snapshot", "kind"), [(10, False, NeedsOperator), (20, True, InvalidSpec)]
+)
+def test_a_linked_clone_that_cannot_be_is_never_made_full_silently(
+    *, size: int, snapshot: bool, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        build(plan(size, clone_mode=CloneMode.LINKED), target(), template(snapshot=snapshot))
+
+
+# Disks
+
+
+def test_the_boot_disk_grows_and_never_shrinks() -> None:
+    (change,) = changes(build(plan(25), target(), template()), vim.vm.device.VirtualDisk)
+    assert (change.operation, change.device.key) == ("edit", 2000)
+    assert change.device.capacityInKB == 25 * KIB
+    with pytest.raises(InvalidSpec) as refusal:
+        build(plan(5), target(), template())
+    assert "10 GiB" in refusal.value.message
+
+
+def test_data_disks_get_free_slots_and_are_remembered() -> None:
+    extra = tuple(DiskPlan(f"data-{number}", 3, {}) for number in range(8))
+    many = replace(plan(), disks=(*plan().disks, *extra))
+    clone = build(many, target(disks=9), template(disks=2))
+    added = [change.device.unitNumber for change in changes(clone, vim.vm.device.VirtualDisk)]
+    assert added == [2, 3, 4, 5, 6, 8, 9, 10], "unit 7 is the controller's own"
+    slots = json.loads(options(clone)["banlieue.disks"])
+    assert slots["scsi0:1"] == "image-1"
+    assert slots["scsi0:8"] == "data-5"
+    assert [state.name for state in clone.disks][:3] == ["root", "image-1", "data-0"]
+
+
+def test_what_cannot_be_honoured_is_refused() -> None:
+    for disk in (DiskPlan("data", None, {}), DiskPlan("data", 3, {}, existing="[ds1] x.vmdk")):
+        with pytest.raises(InvalidSpec):
+            build(replace(plan(), disks=(*plan().disks, disk)), target(disks=2), template())
+    with pytest.raises(NeedsOperator):
+        build(plan(), target(), template(disks=0))
+
+
+# Networks
+
+
+def test_the_cards_of_the_template_make_way_for_those_of_the_plan() -> None:
+    two = replace(plan(), nics=(NicPlan("eth0", {}), NicPlan("eth1", {}, connected=False)))
+    clone = build(two, target(DVS, PLAIN), template())
+    spec = clone_spec(clone, None)
+    cards = [
+        change
+        for change in spec.config.deviceChange
+        if isinstance(change.device, vim.vm.device.VirtualEthernetCard)
+    ]
+    assert [change.operation for change in cards] == ["remove", "add", "add"]
+    first, second = (change.device for change in cards[1:])
+    assert first.backing.port.portgroupKey == "dvportgroup-1"
+    assert (second.backing.deviceName, second.backing.network._moId) == ("VM Network", "network-1")
+    assert (first.connectable.startConnected, second.connectable.startConnected) == (True, False)
+    assert first.macAddress != second.macAddress
+
+
+def test_mac_addresses_are_lasting_and_local() -> None:
+    nic = NicPlan("eth0", {})
+    made = guestinfo.mac_address(UUID, nic)
+    assert made == guestinfo.mac_address(UUID.upper(), nic)
+    assert int(made[:2], 16) & 3 == 2, "neither multicast nor somebody's"
+    assert guestinfo.mac_address(UUID, replace(nic, mac_address="00:50:56:AA:BB:CC")) == (
+        "00:50:56:aa:bb:cc"
+    )
+
+
+# First-boot data
+
+
+def unpack(text: str) -> bytes:
+    return gzip.decompress(base64.b64decode(text))
+
+
+def test_metadata_says_who_the_machine_is() -> None:
+    keys = Bootstrap(ssh_authorized_keys=("ssh-ed25519 AAA a", "ssh-ed25519 BBB b"))
+    found = options(build(replace(plan(), bootstrap=keys), target(), template()))
+    body = json.loads(unpack(found["guestinfo.metadata"]))
+    assert body["instance-id"] == UUID
+    assert body["local-hostname"] == "web"
+    assert body["provider-id"] == f"vsphere://{UUID}"
+    assert body["public-keys-data"].splitlines() == ["ssh-ed25519 AAA a", "ssh-ed25519 BBB b"]
+    assert "guestinfo.userdata" not in found
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("cloud-config", "guestinfo.userdata"), ("ignition", "guestinfo.ignition.config.data")],
+)
+def test_user_data_goes_where_the_guest_looks(kind: str, key: str) -> None:
+    data = Bootstrap(user_data=SecretBytes(b"planted"), user_data_format=kind)
+    found = options(build(replace(plan(), bootstrap=data), target(), template()))
+    assert unpack(found[key]) == b"planted"
+    assert found[f"{key}.encoding"] == "gzip+base64"
+
+
+def test_networks_are_matched_by_mac_and_named_as_in_the_api() -> None:
+    nic = NicPlan(
+        "eth0",
+        {},
+        addresses=(
+            AddressPlan("IPv4", "static", "10.0.0.7", 24, "10.0.0.1"),
+            AddressPlan("IPv6", "slaac"),
+        ),
+        nameservers=("10.0.0.2",),
+        search_domains=("example.com",),
+        mtu=9000,
+    )
+    entry = guestinfo.network_config(UUID, [nic])["ethernets"]["eth0"]
+    assert entry == {
+        "match": {"macaddress": guestinfo.mac_address(UUID, nic)},
+        "set-name": "eth0",
+        "dhcp4": False,
+        "dhcp6": False,
+        "accept-ra": True,
+        "addresses": ["10.0.0.7/24"],
+        "routes": [{"to": "0.0.0.0/0", "via": "10.0.0.1"}],
+        "nameservers": {"addresses": ["10.0.0.2"], "search": ["example.com"]},
+        "mtu": 9000,
+    }
+    assert guestinfo.network_config(UUID, [NicPlan("eth0", {})])["ethernets"]["eth0"]["dhcp4"]
+
+
+def test_the_users_own_network_data_beats_ours() -> None:
+    data = Bootstrap(network_data=SecretBytes(b"version: 2"))
+    body = json.loads(guestinfo.metadata(replace(plan(), bootstrap=data)))
+    assert unpack(body["network"]) == b"version: 2"
+    assert body["network.encoding"] == "gzip+base64"
+
+
+def test_the_machines_own_keys_come_along_and_never_ours() -> None:
+    clone = build(plan(extra_config={"mem.hotadd": "TRUE"}), target(), template())
+    assert options(clone)["mem.hotadd"] == "TRUE"
+    for key in ("guestinfo.userdata", "Banlieue.mark", "disk.enableUUID"):
+        with pytest.raises(InvalidSpec):
+            build(plan(extra_config={key: "x"}), target(), template())
+
+
+def test_no_secret_is_in_a_repr() -> None:
+    data = Bootstrap(user_data=SecretBytes(b"planted-0815"))
+    secret = replace(plan(), bootstrap=data)
+    assert "planted-0815" not in repr(secret)
