@@ -236,3 +236,28 @@ async def test_a_forged_identity_does_not_keep_news_from_the_machine_it_names(
         asked.clear()
         bench.reconciler.changed(PROVIDER, Changes(uuids=frozenset({word})))
         assert MACHINE in asked
+
+
+@pytest.mark.parametrize(("on_missing", "made"), [("Report", 0), ("Recreate", 1)])
+async def test_an_owner_whose_vm_was_seen_gets_no_second_one_with_a_new_machine_object(
+    bench: MachineBench, on_missing: str, made: int
+) -> None:
+    """The object that knew the VM was deleted by hand, and the VM is not to be found."""
+    bench.make_machine()
+    await bench.run()
+    bench.delete(mode="Release")
+    await bench.run()
+    bench.control("remove", vm=bench.vms()[0].id)
+    bench.restart()
+    bench.make_machine()
+
+    def tell(obj: Obj) -> None:
+        obj["status"]["initialization"] = {"provisioned": True}
+        obj["spec"]["onMissing"] = on_missing
+
+    bench.api.edit(VIRTUAL_MACHINES, MACHINE, tell)
+    await bench.run()
+    assert len(bench.vms()) == made
+    if not made:
+        assert bench.condition("Ready") == ("False", "VMMissing")
+        assert "instance" not in bench.machine()["spec"]

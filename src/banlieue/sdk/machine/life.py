@@ -8,10 +8,11 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from banlieue.api.infrastructure.machine import Instance
+from banlieue.api.infrastructure.machine import Instance, MoveRole
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import CAPI_MACHINES, VIRTUAL_MACHINES
 from banlieue.api.types import DriftAction
+from banlieue.api.v1alpha1.virtualmachine import OnMissing
 from banlieue.sdk import installation, tenancy
 from banlieue.sdk.driver import Driver, MachinePlan, MachineRef, MachineState, Task
 from banlieue.sdk.errors import NeedsOperator
@@ -89,6 +90,8 @@ async def mint(scope: Scope) -> Outcome:
         return outcome
     ref = scope.ref()
     found = await observe(scope, ref)
+    if found is None and scope.owner_had_vm:
+        return _missing()
     minted = uuid.UUID(int=scope.ctx.rng.getrandbits(128), version=4)
     identity = rebind_uuid(ref, found) if found else str(minted)
     await ensure_in_use(scope.ctx.api, scope.open.provider, manager=scope.manager)
@@ -117,6 +120,8 @@ async def _referred(scope: Scope) -> Outcome:
         obj = {}
     if (obj.get("metadata") or {}).get("deletionTimestamp"):
         return Wait(Reason.DELETING, f"{owner.kind} {owner.name} is being deleted", SLOW)
+    current = scope.machine.spec.role is MoveRole.CURRENT
+    scope.owner_had_vm = current and _had_vm(obj, made_by_vm=made_by_vm)
     if any(_refers(reference, scope) for reference in _references(obj, made_by_vm=made_by_vm)):
         return CONTINUE
     return Wait(
@@ -124,6 +129,18 @@ async def _referred(scope: Scope) -> Outcome:
         f"{owner.kind} {owner.name} does not refer to this object; nothing is made for it",
         SLOW,
     )
+
+
+def _had_vm(obj: Obj, *, made_by_vm: bool) -> bool:
+    """Whether the owner tells that its VM was seen, and does not ask for another one.
+
+    The machine object that knew it may have been lost, and a VM that is not found may be hidden.
+    """
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    if not made_by_vm:
+        return bool(spec.get("providerID"))
+    provisioned = (status.get("initialization") or {}).get("provisioned")
+    return bool(provisioned) and spec.get("onMissing") != OnMissing.RECREATE
 
 
 def _references(obj: Obj, *, made_by_vm: bool) -> list[dict[str, Any]]:
@@ -209,14 +226,16 @@ async def look(scope: Scope) -> Outcome:
         check_ours(ref, found)
         scope.seen = found
         return CONTINUE
-    if ref.seen:
-        return Wait(
-            Reason.VM_MISSING,
-            "the VM is gone from its backend and is never made again by itself; "
-            "restore it there, set onMissing: Recreate, or delete this object",
-            SLOW,
-        )
-    return CONTINUE
+    return _missing() if ref.seen else CONTINUE
+
+
+def _missing() -> Wait:
+    return Wait(
+        Reason.VM_MISSING,
+        "the VM is gone from its backend and is never made again by itself; "
+        "restore it there, set onMissing: Recreate, or delete this object",
+        SLOW,
+    )
 
 
 async def create(scope: Scope) -> Outcome:
@@ -227,6 +246,8 @@ async def create(scope: Scope) -> Outcome:
     outcome = await run_phases(_MAY_MAKE, scope)
     if outcome is not CONTINUE:
         return outcome
+    if scope.owner_had_vm:
+        return _missing()
     where = scope.domain_name
     place = scope.open.domain(where)
     if place is None:

@@ -47,6 +47,7 @@ class Scope:
     waits_for_restart: bool = False
     unsupported: tuple[str, ...] = ()
     status_lost: bool = False
+    owner_had_vm: bool = False
     again_after: float | None = None
 
     @property
