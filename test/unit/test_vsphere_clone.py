@@ -13,77 +13,20 @@ from banlieue.api.types import PowerState
 from banlieue.providers.vsphere import guestinfo
 from banlieue.providers.vsphere.clone import Clone, build, clone_spec
 from banlieue.providers.vsphere.inventory import Cluster, Datacenter, Datastore, Network
-from banlieue.providers.vsphere.models import CloneMode, VSphereMachineSpec
-from banlieue.providers.vsphere.placement import Plan, Target
-from banlieue.providers.vsphere.soap import Found
-from banlieue.providers.vsphere.templates import Template, parse
+from banlieue.providers.vsphere.models import CloneMode
+from banlieue.providers.vsphere.placement import Target
 from banlieue.sdk.driver import (
     AddressPlan,
     Bootstrap,
     DiskPlan,
-    FailureDomain,
-    Image,
-    MachinePlan,
-    MachineRef,
     NicPlan,
 )
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
-from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
+from banlieue.sdk.identity import Mark
+from test.kit.vsphere_places import KIB, OWNER, UUID, plan, template
 
 Native = Any
 """An object of the vendor's library, which has no types for them."""
-
-UUID = "11111111-2222-4333-8444-555555555555"
-OWNER = Owner("inst", OWNER_VIRTUAL_MACHINE, "team", "web")
-KIB = 1024 * 1024
-
-
-def template(*, snapshot: bool = True, disks: int = 1) -> Template:
-    hardware: list[Native] = [vim.vm.device.ParaVirtualSCSIController(key=1000, busNumber=0)]
-    hardware += [
-        vim.vm.device.VirtualDisk(
-            key=2000 + number,
-            controllerKey=1000,
-            unitNumber=number,
-            capacityInKB=10 * KIB,
-            backing=vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
-                fileName=f"[ds1] ubuntu/{number}.vmdk", datastore=vim.Datastore("datastore-1", None)
-            ),
-        )
-        for number in range(disks)
-    ]
-    hardware.append(vim.vm.device.VirtualE1000(key=4000))
-    values: dict[str, Native] = {
-        "name": "ubuntu",
-        "config.hardware.device": hardware,
-        "config.firmware": "efi",
-    }
-    if snapshot:
-        values["snapshot.currentSnapshot"] = vim.vm.Snapshot("snapshot-2", None)
-        child = vim.vm.SnapshotTree(name="v2", snapshot=vim.vm.Snapshot("snapshot-2", None))
-        root = vim.vm.SnapshotTree(
-            name="v1", snapshot=vim.vm.Snapshot("snapshot-1", None), childSnapshotList=[child]
-        )
-        values["snapshot.rootSnapshotList"] = [root]
-    return parse(Found("VirtualMachine", "vm-9", values))
-
-
-def plan(size: int | None = 10, **spec: Native) -> Plan:
-    return MachinePlan(
-        ref=MachineRef(OWNER, 0, "web-abc", UUID, failure_domain="domain-c1"),
-        mark=Mark(OWNER, UUID),
-        spec=VSphereMachineSpec.model_construct(**spec),
-        provider_id=f"vsphere://{UUID}",
-        failure_domain=FailureDomain("domain-c1", ("dc", "blue")),
-        image=Image("vm-9"),
-        hostname="web",
-        cpus=2,
-        memory_mib=4096,
-        firmware="efi",
-        disks=(DiskPlan("root", size, {}),),
-        nics=(NicPlan("eth0", {"portGroup": "prod"}),),
-    )
-
 
 STORE = Datastore("datastore-1", "ds1", None, usable=True)
 DVS = Network("dvportgroup-1", "prod", None, "dvportgroup-1", "50 2c")

@@ -1,98 +1,11 @@
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.domains import failure_domains
-from banlieue.providers.vsphere.inventory import (
-    Cluster,
-    Datacenter,
-    Datastore,
-    Host,
-    Inventory,
-    Network,
-    Place,
-    Pool,
-    below,
-    parse,
-)
+from banlieue.providers.vsphere.inventory import Datastore, Inventory, Network, below, parse
 from banlieue.providers.vsphere.soap import Found
 from banlieue.sdk.driver import FailureDomain
-
-Field = Any
-"""The value of any field of a place."""
-
-STORES = frozenset({"datastore-1"})
-NETS = frozenset({"network-1", "dvportgroup-1"})
-
-
-def host(number: int, **changes: Field) -> Host:
-    plain = Host(
-        id=f"host-{number}",
-        name=f"esx{number}",
-        parent="domain-c1",
-        usable=True,
-        cpus=8,
-        memory_mib=1000,
-        used_mib=100 * number,
-        datastores=STORES,
-        networks=NETS,
-    )
-    return replace(plain, **changes)
-
-
-def by_id(places: Iterable[Any]) -> dict[str, Any]:
-    return {place.id: place for place in places}
-
-
-def inventory(*hosts: Host, **changes: Field) -> Inventory:
-    hosts = hosts or (host(1), host(2))
-    plain = Inventory(
-        root="group-d1",
-        folders=by_id(
-            [
-                Place("group-d1", "Datacenters", None),
-                Place("group-v1", "vm", "datacenter-1"),
-                Place("group-h1", "host", "datacenter-1"),
-                Place("group-s1", "datastore", "datacenter-1"),
-                Place("group-n1", "network", "datacenter-1"),
-                Place("group-v2", "team", "group-v1"),
-                Place("group-v3", "web", "group-v2"),
-                Place("group-v4", "web", "group-v1"),
-            ]
-        ),
-        datacenters=by_id([Datacenter("datacenter-1", "dc-1", "group-d1", "group-v1")]),
-        clusters=by_id(
-            [
-                Cluster(
-                    id="domain-c1",
-                    name="blue",
-                    parent="group-h1",
-                    datacenter="datacenter-1",
-                    pool="resgroup-1",
-                    hosts=tuple(item.id for item in hosts),
-                    places_vms=True,
-                )
-            ]
-        ),
-        hosts=by_id(hosts),
-        pools=by_id(
-            [
-                Pool("resgroup-1", "Resources", "domain-c1", "domain-c1"),
-                Pool("resgroup-2", "prod", "resgroup-1", "domain-c1"),
-            ]
-        ),
-        datastores=by_id([Datastore("datastore-1", "fast/a", "group-s1", True)]),
-        networks=by_id(
-            [
-                Network("network-1", "VM Network", "group-n1"),
-                Network("dvportgroup-1", "prod", "group-n1", "dvportgroup-1", "50 2c"),
-            ]
-        ),
-    )
-    return replace(plain, **changes)
+from test.kit.vsphere_places import by_id, host, inventory
 
 
 def declared(store: str = "fast/a", network: str = "prod") -> Capabilities:
@@ -179,6 +92,7 @@ def test_paths_begin_at_the_root_or_at_the_place() -> None:
     assert below("/dc-1/vm/team/web", "dc-1", "vm") == ("team", "web")
     assert below("/sites/dc-1/vm/team", "dc-1", "vm") == ("team",)
     assert below("/dc-1/vm", "dc-1", "vm") == ()
+    assert below("/dc-2/vm/team", "dc-1", "vm") is None
 
 
 def test_names_are_read_as_people_write_them() -> None:

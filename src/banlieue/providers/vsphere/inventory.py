@@ -305,18 +305,19 @@ def _port_groups(
         yield key, Network(key, _name(item), item.ref("parent"), item.get("key"), switch)
 
 
-def below(path: str, *above: str) -> tuple[str, ...]:
-    """The steps of a path below a place, from one that may begin at the root with a `/`.
+def below(path: str, *above: str) -> tuple[str, ...] | None:
+    """The steps of a path below a place; None when the path leads past that place.
 
     Args:
-        path: such as `web/prod`, or `/dc-1/vm/web/prod`.
+        path: such as `web/prod`, or from the root `/dc-1/vm/web/prod`.
         above: names that lead to the place, the outermost first.
     """
     steps = tuple(step for step in path.split("/") if step)
     if path.startswith("/"):
         for name in above:
-            if name in steps:
-                steps = steps[steps.index(name) + 1 :]
+            if name not in steps:
+                return None
+            steps = steps[steps.index(name) + 1 :]
     return steps
 
 

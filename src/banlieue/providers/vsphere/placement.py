@@ -139,10 +139,10 @@ def _folder(places: Inventory, datacenter: Datacenter, wanted: str | None) -> st
         if _lies_in(places, folder, datacenter.vm_folder)
     }
     path = below(wanted, datacenter.name, "vm")
-    if not path:
+    if path == ():
         return datacenter.vm_folder
     hits = [key for key, steps in here.items() if steps == path]
-    if not hits and len(path) == 1:
+    if not hits and path is not None and len(path) == 1:
         hits = [key for key, steps in here.items() if steps[-1:] == path]
     return _only(hits, "folder", wanted, f"datacenter {datacenter.name}")
 
@@ -170,10 +170,10 @@ def _pool(places: Inventory, cluster: Cluster, wanted: str | None) -> str:
         return wanted
     datacenter = places.datacenters[cluster.datacenter].name
     path = below(wanted, datacenter, "host", cluster.name, "Resources")
-    if not path:
+    if path == ():
         return cluster.pool
     hits = [key for key, steps in here.items() if steps == path]
-    if not hits and len(path) == 1:
+    if not hits and path is not None and len(path) == 1:
         hits = [key for key, steps in here.items() if steps[-1:] == path]
     return _only(hits, "resource pool", wanted, f"cluster {cluster.name}")
 
