@@ -9,10 +9,12 @@ from banlieue.sdk.simulated.backend import BACKEND
 from banlieue.sdk.testing.conformance_target import ConformanceTarget
 from banlieue.sdk.testing.simulated_target import SimulatedTarget
 from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
+from test.kit.vsphere_target import vsphere_target
 
 SIMULATED: Final = "simulated"
+VSPHERE: Final = "vsphere"
 
-KINDS: Final = (SIMULATED,)
+KINDS: Final = (SIMULATED, VSPHERE)
 """The backends that every test over real processes runs on."""
 
 
@@ -24,6 +26,10 @@ def new_target(kind: str, directory: Path) -> Iterator[ConformanceTarget]:
         kind: One of `KINDS`.
         directory: Where to put its files; several backends may share one.
     """
+    if kind == VSPHERE:
+        with vsphere_target(directory) as target:
+            yield target
+        return
     if kind != SIMULATED:
         raise ValueError(f"there is no backend {kind!r} for tests")
     world = WorldProcess(directory)

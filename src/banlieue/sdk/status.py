@@ -37,12 +37,16 @@ async def write_status(
         The object as it is now, None when nothing had to be written.
 
     Raises:
-        ApiError: the object is gone, or changed while leftovers were taken out.
+        Conflict: the object is not the version that was read.
+        ApiError: the object is gone.
     """
     if not _differences(obj, status, foreign):
         return None
     meta = obj["metadata"]
-    target = {name: meta[name] for name in ("namespace", "name") if meta.get(name)}
+    # With the version, since an apply that names a uid only does not notice another object of the
+    # name: the status of a machine must not land on the one that was made in its place.
+    named = ("namespace", "name", "resourceVersion")
+    target = {name: meta[name] for name in named if meta.get(name)}
     body = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
