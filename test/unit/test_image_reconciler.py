@@ -79,6 +79,14 @@ async def test_an_outage_keeps_the_row_and_asks_again_soon(bench: MachineBench) 
     assert result.requeue_after < 60
 
 
+async def test_a_provider_that_was_not_reached_yet_is_asked_soon(bench: MachineBench) -> None:
+    bench.opened.clear()
+    result = await _reconciler(bench).reconcile(IMAGE)
+    assert _rows(bench) == []
+    assert result.requeue_after is not None
+    assert result.requeue_after < 60
+
+
 async def test_rows_of_other_providers_are_left_alone(bench: MachineBench) -> None:
     other = {"providerNamespace": "x", "providerName": "y", "ready": True}
     bench.api.edit(VM_IMAGES, IMAGE, lambda obj: obj.update(status={"perProvider": [other]}))

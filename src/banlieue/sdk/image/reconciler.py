@@ -41,6 +41,8 @@ class ImageReconciler:
             opened = self.providers.open(Key.of(obj))
             if opened is not None:
                 settled &= await self._row(raw, image, opened)
+            elif self.providers.provider(Key.of(obj)) is not None:
+                settled = False  # served here, and not reached yet
         spread = self.ctx.rng.uniform(0.8, 1.2)
         return Result((_REFRESH_SECONDS if settled else _RETRY_SECONDS) * spread)
 

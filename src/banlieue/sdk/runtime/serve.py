@@ -7,7 +7,7 @@ from typing import Any
 from banlieue.api import names
 from banlieue.api.resources import NAMESPACES, PROVIDERS, VM_IMAGES
 from banlieue.sdk.calls import CallPool
-from banlieue.sdk.driver import Backend
+from banlieue.sdk.driver import Backend, Changes
 from banlieue.sdk.image import reconciler as images
 from banlieue.sdk.image.reconciler import ImageReconciler
 from banlieue.sdk.kube import Key
@@ -65,6 +65,7 @@ class ProviderRole:
         )
         self._image_reconciler = ImageReconciler(context, backend, self._sessions)
         self._sessions.on_changes(self._machine_reconciler.changed)
+        self._sessions.on_changes(self._reached)
         process.add_controller(self._provider_reconciler.controller(namespace=scope.namespace))
         process.add_controller(self._machine_controller(scope))
         process.add_controller(self._image_controller(scope))
@@ -116,6 +117,14 @@ class ProviderRole:
             return
         for obj in self._process.cache.list(VM_IMAGES):
             yield Request(Key.of(obj), priority=Priority.RESYNC)
+
+    def _reached(self, provider: Key, changes: Changes) -> None:
+        """A Provider that was reached, or reached again, may have images it was not asked for."""
+        del provider
+        if changes.everything:
+            for obj in self._process.cache.list(VM_IMAGES):
+                request = Request(Key.of(obj), priority=Priority.RESYNC)
+                self._process.enqueue(images.CONTROLLER, request)
 
     def _lease_changed(self, provider: Key) -> None:
         self._process.enqueue(providers.CONTROLLER, Request(provider))
