@@ -24,8 +24,10 @@ def running(at_work: AtWork) -> Running:
 
 def test_a_vm_of_our_name_that_somebody_else_made_is_left_alone(running: Running) -> None:
     registered = running.registered
+    running.provider.kill9()
     foreign = running.make_foreign(running.ref("taken").name)
     before = running.raw(foreign)
+    running.provider.start()
 
     registered.create("taken")
     vm = running.wait_condition("taken", "Ready", "OwnershipConflict", status="False")

@@ -17,8 +17,8 @@ def check_ours(ref: MachineRef, seen: MachineState) -> None:
     """
     if ref.uuid is None or seen.uuid.lower() != ref.uuid.lower():
         raise Foreign(
-            f"a VM named {seen.name} exists that this machine did not make; "
-            "rename or remove it, or delete this object and choose another name"
+            f"a VM named {seen.name} exists that this machine did not make; rename or remove it, "
+            "or delete this object with deletionPolicy Orphan and choose another name"
         )
     if not _names(ref, seen):
         raise Foreign(
