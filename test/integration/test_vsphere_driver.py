@@ -18,7 +18,7 @@ from banlieue.providers.vsphere.backend import BACKEND
 from banlieue.providers.vsphere.creates import PER_TEMPLATE, Creates
 from banlieue.providers.vsphere.driver import VSphereDriver, open_driver
 from banlieue.providers.vsphere.session import Timings
-from banlieue.sdk.driver import Bootstrap, Changes, MachineState, Task
+from banlieue.sdk.driver import Bootstrap, Changes, MachineState, MarkRemover, Task
 from banlieue.sdk.errors import (
     AbsenceUnproven,
     DriverError,
@@ -386,6 +386,16 @@ def test_a_vm_is_made_on_a_connected_host_where_the_cluster_picks_none(
             assert bench.ensure(bench.plan()).host == "DC0_C0_H1"
 
 
+def test_a_call_that_found_no_connection_is_no_lost_call(target: VSphereTarget) -> None:
+    with quick_driver(target) as driver:
+        plan = Bench(target, driver).plan()
+        target.proxy.refuse()
+        with pytest.raises(Unreachable):
+            driver.create(plan)
+        target.proxy.restore()
+        assert driver.observe(plan.ref) is None
+
+
 # Whose VM it is
 
 
@@ -435,6 +445,17 @@ def test_a_vm_moved_to_a_folder_that_is_hidden_is_never_gone(
     target.vcenter.clear_permissions()
     assert bench.state(plan).backend_id == made.backend_id
     target.vcenter.destroy_vm(made.backend_id)
+
+
+def test_a_released_vm_is_found_by_its_name_only(bench: Bench) -> None:
+    plan = bench.plan()
+    assert isinstance(bench.driver, MarkRemover)
+    ref = seen(plan, bench.ensure(plan))
+    remover = bench.driver
+    bench.run(plan, lambda: remover.remove_mark(ref))
+    found = bench.look(unminted(plan))
+    assert found is not None
+    assert found.mark is None
 
 
 def test_a_vm_is_found_wherever_an_admin_moved_it(bench: Bench, target: VSphereTarget) -> None:

@@ -159,9 +159,7 @@ class Machines:
         pending = self._pending(ref) is not None
         before = self._coming.left_from_before(ref.name)
         self._learn_names(ref.name)
-        marked = self._alive(self.census.made_for(ref.owner, ref.epoch))
-        marked = marked or self._alive(self.census.vanished(ref.owner, ref.epoch))
-        hit = _one(marked) or _one(self._alive(self.census.named(ref.name)))
+        hit = _one(self._made_for(ref)) or _one(self._alive(self.census.named(ref.name)))
         if hit is not None:
             return self._state(hit.record)
         if before or pending:
@@ -171,6 +169,13 @@ class Machines:
             until = self.monotonic() + _FRESH_SECONDS
             self._absent[ref.owner, ref.epoch] = (None, until)
         return None
+
+    def _made_for(self, ref: MachineRef) -> list[Live]:
+        """VMs that carry, now, a valid mark of the machine's owner and epoch."""
+        known = self.census.made_for(ref.owner, ref.epoch)
+        found = self._alive(known or self.census.vanished(ref.owner, ref.epoch))
+        now = {entry.moid for entry in self.census.made_for(ref.owner, ref.epoch)}
+        return [live for live in found if live.record.moid in now]
 
     def _learn_names(self, name: str) -> None:
         """Have the census know who has that name.

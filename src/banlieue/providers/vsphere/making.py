@@ -21,7 +21,7 @@ from banlieue.providers.vsphere.records import Records
 from banlieue.providers.vsphere.session import Login, Session
 from banlieue.providers.vsphere.soap import find_by_uuid, moid
 from banlieue.providers.vsphere.templates import Template, Templates
-from banlieue.providers.vsphere.transport import operation
+from banlieue.providers.vsphere.transport import may_have_arrived, operation
 from banlieue.providers.vsphere.watcher import Watcher
 from banlieue.providers.vsphere.work import Work
 from banlieue.sdk.driver import NicPlan, Task
@@ -129,8 +129,11 @@ class Making:
             with operation(f"create-{create.name}", activation=coming.activation(create.name)):
                 task = self.session.run(send)
         except faults.LOST as error:
-            self._lose(create)
             lost = faults.driver_error(error, Reason.PROVISIONING_FAILED)
+            if not may_have_arrived():
+                self.creates.end(create, Stage.FAILED)
+                raise lost from error
+            self._lose(create)
             raise Unreachable(
                 "the call to make the VM got no answer; the VM is looked for before it is repeated",
                 native=lost.native,

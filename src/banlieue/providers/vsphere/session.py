@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import SecretStr
@@ -68,7 +68,7 @@ class Login:
     """A session that is open, or was; `number` grows with every renewal."""
 
     number: int
-    key: str
+    key: str = field(repr=False)
     content: Content
     ops: Stub
     watch: Stub

@@ -1,7 +1,7 @@
 """Templates: found by name, path or id, with what a clone of them needs to know."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,19 +157,22 @@ def _candidates(
     entries: tuple[Entry, ...], wanted: str, places: Inventory, datacenter: Datacenter
 ) -> list[Entry]:
     """VMs and templates of a datacenter that a name, path or id means."""
-    here = [
-        entry
-        for entry in entries
-        if (found := places.datacenter_of(entry.folder)) and found.id == datacenter.id
-    ]
-    by_id = [entry for entry in here if wanted == entry.moid or wanted.lower() == entry.uuid]
-    if by_id:
-        return by_id
-    by_name = [entry for entry in here if entry.name == wanted]
-    if by_name or "/" not in wanted:
+
+    def here(found: Iterable[Entry]) -> list[Entry]:
+        return [
+            entry
+            for entry in found
+            if (place := places.datacenter_of(entry.folder)) and place.id == datacenter.id
+        ]
+
+    uuid = wanted.lower()
+    by_id = here(entry for entry in entries if wanted == entry.moid or uuid == entry.uuid)
+    by_name = by_id or here(entry for entry in entries if entry.name == wanted)
+    path = below(wanted, datacenter.name, "vm") if "/" in wanted else None
+    if by_name or not path:
         return by_name
-    path = below(wanted, datacenter.name, "vm")
-    return [entry for entry in here if (*places.path(entry.folder), entry.name) == path]
+    last = here(entry for entry in entries if entry.name == path[-1])
+    return [entry for entry in last if places.path(entry.folder) == path[:-1]]
 
 
 def parse(found: Found) -> Template:

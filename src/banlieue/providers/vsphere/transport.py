@@ -205,7 +205,8 @@ class CheckedConnection(HTTPSConnection):
 class _CallContext(threading.local):
     name: str = "banlieue"
     activation: str | None = None
-    sent: bool = False
+    encoded: bool = False
+    connected: bool = False
 
 
 _context = _CallContext()
@@ -226,6 +227,11 @@ def operation(name: str, *, activation: str | None = None) -> Iterator[None]:
         yield
     finally:
         _context.name, _context.activation = before
+
+
+def may_have_arrived() -> bool:
+    """Whether the call this thread made last got as far as a connection."""
+    return _context.connected
 
 
 class Stub(SoapStubAdapter):
@@ -252,7 +258,7 @@ class Stub(SoapStubAdapter):
 
     def InvokeMethod(self, mo: Any, info: Any, args: Any, outerStub: Any = None) -> Any:  # noqa: ANN401, N802, N803 - pyVmomi's seam
         """One call. A read is sent again once when a pooled connection turned out to be closed."""
-        _context.sent = False
+        _context.encoded = _context.connected = False
         try:
             return super().InvokeMethod(mo, info, args, outerStub)  # type: ignore[no-untyped-call] # pyVmomi
         except StaleConnection:
@@ -262,7 +268,7 @@ class Stub(SoapStubAdapter):
         except (OSError, HTTPException):
             raise  # a certificate that fails verification is a ValueError too
         except _UNREADABLE as error:
-            if _context.sent:
+            if _context.encoded:
                 raise Unreadable(f"reply to {info.wsdlName} cannot be decoded") from error
             raise
 
@@ -282,7 +288,7 @@ class Stub(SoapStubAdapter):
             request: bytes = super().SerializeRequest(mo, info, args)  # type: ignore[no-untyped-call] # pyVmomi
         finally:
             headers.clear()
-        _context.sent = True
+        _context.encoded = True
         return request
 
     def GetConnection(self) -> CheckedConnection:  # noqa: N802 - pyVmomi's seam
@@ -295,6 +301,7 @@ class Stub(SoapStubAdapter):
                 reused = connection in self._open
                 self._open.add(connection)
             if not (reused and connection.dropped):
+                _context.connected = True
                 return connection
             self._forget(connection)
             connection.close()

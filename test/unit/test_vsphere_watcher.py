@@ -1,0 +1,363 @@
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from pyVmomi import vim, vmodl
+
+from banlieue.providers.vsphere.records import MARK, Records
+from banlieue.providers.vsphere.session import Content, Login, Session, Timings
+from banlieue.providers.vsphere.watcher import Watcher
+from banlieue.sdk.driver import Changes
+
+Native = Any
+"""An object of the vendor's library, which has no types for them."""
+
+PC = vmodl.query.PropertyCollector
+CONTENT = Content("id", "8", "8", "root", "pc", "sm", "si", "vm", "tm", "am")
+TIMINGS = Timings(coalesce=0.03, gather=1.0, longest_poll=25.0)
+UUID = "u-1"
+
+
+class Server:
+    """A stub at the level of the vendor library's calls: counts them, answers from a script."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.edits: list[tuple[list[str], list[str]]] = []
+        self.updates: list[Native] = []
+        self.unresolved: list[str] = []
+        self.details: dict[str, Native] = {}
+        self.waits: list[int] = []
+
+    def InvokeMethod(self, mo: Native, info: Native, args: Native) -> Native:  # noqa: N802 - the seam
+        self.calls[info.wsdlName] += 1
+        answer: Callable[..., Native] | None = getattr(self, f"on_{info.wsdlName}", None)
+        return answer(mo, *args) if answer else None
+
+    def InvokeAccessor(self, *_: Native) -> Native:  # noqa: N802 - the seam
+        raise AssertionError("an attribute was read")
+
+    def on_CreateListView(self, *_: Native) -> Native:  # noqa: N802 - a method's name
+        return vim.view.ListView("view-1", self)
+
+    def on_CreatePropertyCollector(self, *_: Native) -> Native:  # noqa: N802 - a method's name
+        return PC("collector-1", self)
+
+    def on_ModifyListView(self, _: Native, add: Native, remove: Native) -> Native:  # noqa: N802 - a method's name
+        self.edits.append(([item._moId for item in add], [item._moId for item in remove]))
+        return [item for item in add if item._moId in self.unresolved]
+
+    def on_WaitForUpdatesEx(self, _: Native, version: str, options: Native) -> Native:  # noqa: N802 - a method's name
+        del version
+        self.waits.append(options.maxWaitSeconds)
+        update = self.updates.pop(0) if self.updates else None
+        if isinstance(update, Exception):
+            raise update
+        return update
+
+    def on_RetrievePropertiesEx(self, _: Native, specs: Native, options: Native) -> Native:  # noqa: N802 - a method's name
+        del options
+        asked = [item.obj._moId for item in specs[0].objectSet]
+        contents = [
+            PC.ObjectContent(
+                obj=vim.VirtualMachine(key, self),
+                propSet=[vmodl.DynamicProperty(name="guest.net", val=self.details.get(key, []))],
+            )
+            for key in asked
+        ]
+        return PC.RetrieveResult(objects=contents)
+
+
+class FakeSession:
+    """A session whose renewals are counted."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.login = self._make(1)
+
+    def _make(self, number: int) -> Login:
+        stub = cast("Any", self._server)
+        return Login(number, f"key-{number}", CONTENT, stub, stub)
+
+    def run(self, call: Callable[[Login], Native]) -> Native:
+        return call(self.login)
+
+    def renew(self, ended: Login) -> Login:
+        self.login = self._make(ended.number + 1)
+        return self.login
+
+
+class Bench:
+    """A watcher with its fakes; time and background work move by hand."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.session = FakeSession(self.server)
+        self.records = Records()
+        self.now = 1000.0
+        self.planned: list[tuple[float, Callable[[], None]]] = []
+        self.pauses: list[float] = []
+        self.watcher = Watcher(
+            cast("Session", self.session),
+            self.records,
+            TIMINGS,
+            lambda: self.now,
+            pause=self.pauses.append,
+            later=lambda seconds, call: self.planned.append((seconds, call)),
+        )
+
+    def do_planned(self) -> None:
+        planned, self.planned = self.planned, []
+        for _, call in planned:
+            call()
+
+    def told(self, *updates: Native, timeout: float = 25.0) -> Changes:
+        self.server.updates += updates
+        return self.watcher.changes(timeout)
+
+    def started(self, *vms: str) -> "Bench":
+        self.watcher.add(*vms)
+        assert self.told().everything
+        return self
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def update(*objects: Native) -> Native:
+    return PC.UpdateSet(version="1", filterSet=[PC.FilterUpdate(objectSet=list(objects))])
+
+
+def about_vm(key: str, kind: str = "enter", **values: Native) -> Native:
+    names = {"mark": MARK, "uuid": "config.instanceUuid", "ip": "guest.ipAddress"}
+    names |= {"tools": "guest.toolsRunningStatus", "power": "runtime.powerState"}
+    names |= {"version": "config.changeVersion", "memory": "config.hardware.memoryMB"}
+    changes = [
+        PC.Change(name=names.get(name, name), op="assign", val=value)
+        for name, value in values.items()
+    ]
+    return PC.ObjectUpdate(kind=kind, obj=vim.VirtualMachine(key, None), changeSet=changes)
+
+
+def about_task(key: str, state: str, result: Native = None) -> Native:
+    changes = [PC.Change(name="info.state", op="assign", val=state)]
+    if result is not None:
+        changes.append(PC.Change(name="info.result", op="assign", val=result))
+    return PC.ObjectUpdate(kind="modify", obj=vim.Task(key, None), changeSet=changes)
+
+
+def test_the_first_answer_asks_for_everything_and_builds_one_filter(bench: Bench) -> None:
+    bench.started("vm-1", "vm-2")
+    assert bench.server.edits == [(["vm-1", "vm-2"], [])]
+    assert bench.server.calls["CreateFilter"] == 1
+    assert bench.watcher.healthy
+    assert bench.told() == Changes()
+
+
+def test_changes_are_told_by_uuid_and_name(bench: Bench) -> None:
+    bench.started("vm-1")
+    assert bench.told(update(about_vm("vm-1", uuid=UUID, name="web"))).uuids >= {UUID, "web"}
+    changed = bench.told(update(about_vm("vm-1", "modify", uuid="u-2")))
+    assert changed.uuids >= {UUID, "u-2"}, "who had the old UUID has to know"
+
+
+def test_what_is_unset_when_a_vm_is_told_whole_is_forgotten(bench: Bench) -> None:
+    bench.started("vm-1")
+    bench.told(update(about_vm("vm-1", uuid=UUID, ip="10.0.0.7", memory=512)))
+    bench.told(update(about_vm("vm-1", uuid=UUID, memory=1024)))
+    record = bench.records.get("vm-1")
+    assert record is not None
+    assert (record.ip, record.memory_mib) == (None, 1024)
+
+
+def test_a_mark_is_followed_whole_and_by_its_value(bench: Bench) -> None:
+    bench.started("vm-1")
+    whole = vim.option.OptionValue(key="banlieue.mark", value="one")
+    bench.told(update(about_vm("vm-1", uuid=UUID, mark=whole)))
+    record = bench.records.get("vm-1")
+    assert record is not None
+    assert record.mark == "one"
+    part = PC.Change(name=f"{MARK}.value", op="assign", val="two")
+    told = PC.ObjectUpdate(kind="modify", obj=vim.VirtualMachine("vm-1", None), changeSet=[part])
+    bench.told(update(told))
+    assert record.mark == "two"
+
+
+def test_leaving_is_told_and_proves_nothing(bench: Bench) -> None:
+    bench.started("vm-1")
+    bench.told(update(about_vm("vm-1", uuid=UUID)))
+    assert UUID in bench.told(update(about_vm("vm-1", "leave"))).uuids
+    record = bench.records.get("vm-1")
+    assert record is not None
+    assert record.gone
+
+
+def test_objects_that_are_not_there_are_noted_at_the_start(bench: Bench) -> None:
+    bench.records.ensure("vm-1").uuid = UUID
+    bench.server.unresolved = ["vm-1"]
+    bench.started("vm-1")
+    record = bench.records.get("vm-1")
+    assert record is not None
+    assert record.gone
+
+
+# Tasks
+
+
+def test_a_create_is_over_when_its_vm_is_known(bench: Bench) -> None:
+    bench.started()
+    bench.watcher.add("task-1")
+    bench.do_planned()
+    made = vim.VirtualMachine("vm-7", None)
+    assert bench.told(update(about_task("task-1", "running"))).tasks == frozenset()
+    assert bench.told(update(about_task("task-1", "success", made))).tasks == frozenset()
+    bench.do_planned()
+    assert bench.server.edits[-1][0] == ["vm-7"]
+    assert bench.told(update(about_vm("vm-7", uuid=UUID))).tasks == {"task-1"}
+    told = bench.watcher.task("task-1")
+    assert told is not None
+    assert told.state == "success"
+
+
+def test_a_failed_task_is_told_at_once(bench: Bench) -> None:
+    bench.started()
+    bench.watcher.add("task-1")
+    assert bench.told(update(about_task("task-1", "error"))).tasks == {"task-1"}
+
+
+def test_what_is_settled_leaves_with_the_next_edit(bench: Bench) -> None:
+    bench.started("task-1")
+    bench.watcher.settle("task-1")
+    assert bench.server.edits == [(["task-1"], [])]
+    bench.watcher.add("vm-2")
+    bench.do_planned()
+    assert bench.server.edits[-1] == (["vm-2"], ["task-1"])
+
+
+# Cost
+
+
+def test_edits_that_come_together_are_one_call(bench: Bench) -> None:
+    bench.started()
+    before = len(bench.server.edits)
+    for number in range(20):
+        bench.watcher.add(f"task-{number}")
+    assert len(bench.planned) == 1
+    bench.do_planned()
+    assert len(bench.server.edits) == before + 1
+    assert len(bench.server.edits[-1][0]) == 20
+
+
+def test_the_more_is_going_on_the_longer_it_is_gathered(bench: Bench) -> None:
+    bench.started()
+    bench.watcher.add("task-1")
+    assert [seconds for seconds, _ in bench.planned] == [TIMINGS.coalesce]
+    bench.do_planned()
+    for number in range(30):
+        bench.watcher.add(f"task-{number}")
+    bench.do_planned()
+    bench.told(update(about_task("task-2", "error")))
+    bench.told(update(about_task("task-3", "error")))
+    assert bench.pauses
+    assert max(bench.pauses) <= TIMINGS.gather
+    bench.now += 60.0
+    bench.pauses.clear()
+    for number in range(30):
+        bench.watcher.settle(f"task-{number}")
+    bench.told(update(about_vm("vm-1", uuid=UUID)))
+    bench.told()
+    assert bench.pauses == [], "one thing at rest is told at once"
+
+
+def test_details_are_read_for_many_vms_in_one_call_and_then_no_more(bench: Bench) -> None:
+    vms = [f"vm-{number}" for number in range(5)]
+    bench.started(*vms)
+    bench.told(update(*(about_vm(vm, uuid=vm, version="1") for vm in vms)))
+    assert bench.server.calls["RetrievePropertiesEx"] == 1
+    for _ in range(3):
+        bench.now += 25.0
+        bench.told()
+    assert bench.server.calls["RetrievePropertiesEx"] == 1
+
+
+def test_details_are_read_again_when_the_vm_was_changed(bench: Bench) -> None:
+    bench.started("vm-1")
+    bench.told(update(about_vm("vm-1", uuid=UUID, version="1")))
+    bench.told(update(about_vm("vm-1", "modify", version="2")))
+    assert bench.server.calls["RetrievePropertiesEx"] == 2
+
+
+def test_a_guest_that_tells_no_address_is_asked_again_ever_less_often(bench: Bench) -> None:
+    bench.started("vm-1")
+    up = about_vm("vm-1", uuid=UUID, power="poweredOn", tools="guestToolsRunning")
+    bench.told(update(up))
+    for _ in range(200):
+        bench.now += 5.0
+        bench.told()
+    assert 3 <= bench.server.calls["RetrievePropertiesEx"] <= 8
+
+
+def test_the_server_waits_no_longer_than_a_detail_and_never_in_a_hurry(bench: Bench) -> None:
+    bench.started("vm-1")
+    bench.told(timeout=600.0)
+    assert bench.server.waits[-1] == TIMINGS.longest_poll
+    bench.told(update(about_vm("vm-1", uuid=UUID, power="poweredOn", tools="guestToolsRunning")))
+    bench.told()
+    assert 1 <= bench.server.waits[-1] <= 5
+    bench.told(timeout=0.2)
+    assert bench.server.waits[-1] == 0
+
+
+# Disturbances
+
+
+def test_an_ended_session_is_renewed_and_the_watch_built_anew(bench: Bench) -> None:
+    bench.started("vm-1")
+    assert bench.told(vim.fault.NotAuthenticated()).everything
+    assert bench.session.login.number == 2
+    assert bench.server.edits[-1] == (["vm-1"], [])
+    assert bench.server.calls["DestroyPropertyCollector"] == 0, "it went with its session"
+    assert bench.watcher.healthy
+
+
+def test_a_session_that_ended_behind_the_poll_is_seen_in_what_is_missing(bench: Bench) -> None:
+    bench.started("vm-1")
+    told = about_vm("vm-1", "modify")
+    told.missingSet = [PC.MissingProperty(path="name", fault=vim.fault.NotAuthenticated())]
+    assert bench.told(update(told)).everything
+    assert bench.session.login.number == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        vmodl.fault.ManagedObjectNotFound(),
+        vmodl.fault.RequestCanceled(),
+        vmodl.query.InvalidCollectorVersion(),
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
+def test_a_lost_collector_is_destroyed_and_built_anew(bench: Bench, fault: Exception) -> None:
+    bench.started("vm-1")
+    assert bench.told(fault).everything
+    assert bench.server.calls["DestroyPropertyCollector"] == 1
+    assert bench.server.calls["CreatePropertyCollector"] == 2
+
+
+def test_silence_is_raised_and_followed_by_everything(bench: Bench) -> None:
+    bench.started("vm-1")
+    with pytest.raises(TimeoutError):
+        bench.told(TimeoutError())
+    assert not bench.watcher.healthy
+    assert bench.told().everything
+
+
+def test_what_was_told_is_current_only_for_a_while(bench: Bench) -> None:
+    bench.started("vm-1")
+    assert bench.watcher.healthy
+    bench.now += 10.0
+    assert not bench.watcher.healthy
+    assert bench.watcher.task("task-1") is None
