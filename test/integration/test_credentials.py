@@ -1,4 +1,4 @@
-"""Wrong credentials are told, harm nobody, lock no account; and no secret is ever shown."""
+"""Wrong credentials and certificates are told and harm nobody; no secret is ever shown."""
 
 from typing import Final
 
@@ -7,11 +7,14 @@ import pytest
 from test.kit.audit import AuditEntry
 from test.kit.costs import wait_out
 from test.kit.installed import Registered
+from test.kit.running import Running
 from test.kit.stack import Object, condition
 from test.kit.taps import Meter
+from test.kit.targets import REAL
+from test.kit.vsphere_target import VSphereTarget
 from test.kit.watched import Watched
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("backend_kind", REAL, indirect=True)]
 
 WRONG: Final = "planted-wrong-4714-password"
 WORD: Final = "planted-4713-word-of-the-user"
@@ -64,6 +67,28 @@ def test_a_wrong_password_is_told_and_put_right_and_nothing_secret_is_shown(
     scan.look("kubectl while the password was wrong", shown)
     scan.look("kubectl", _told(registered))
     assert scan.report() == ""
+
+
+def test_a_certificate_nobody_vouched_for_is_told_and_a_pin_for_it_found_without_restart(
+    running: Running,
+) -> None:
+    registered, target = running.registered, running.registered.target
+    assert isinstance(target, VSphereTarget), "the only backend with certificates so far"
+    known = running.made("db")
+    facts, meter = _facts(registered, "db"), Meter(target)
+    other = target.proxy.issue()
+    target.proxy.use_certificate(other)
+    found = _provider_with(registered, "ProviderTLSInvalid")
+    assert condition(found, "ProviderReachable") == ("False", "ProviderTLSInvalid")
+    assert other.thumbprint in _message(found, "Ready"), "so that it can be compared and pinned"
+    assert _facts(registered, "db") == facts
+    assert meter.calls()[meter.words.login] == 0, "no password goes to a stranger"
+
+    processes = [role.process.pid for role in registered.stack.roles]
+    registered.kube.apply(registered.provider_object(thumbprints=[other.thumbprint]))
+    registered.provider_ready()
+    running.same(known)
+    assert [role.process.pid for role in registered.stack.roles] == processes
 
 
 def _facts(registered: Registered, name: str) -> dict[str, object]:

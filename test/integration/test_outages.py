@@ -11,10 +11,11 @@ from test.kit.installed import Registered
 from test.kit.running import Running
 from test.kit.stack import Object, condition
 from test.kit.taps import Meter
+from test.kit.targets import REAL
 from test.kit.waiting import wait_until
 from test.kit.watched import Watched
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("backend_kind", REAL, indirect=True)]
 
 APISERVER_SECONDS = 20.0
 BLACK_HOLE_SECONDS = 30.0

@@ -17,6 +17,9 @@ VSPHERE: Final = "vsphere"
 KINDS: Final = (SIMULATED, VSPHERE)
 """The backends that every test over real processes runs on."""
 
+REAL: Final = (VSPHERE,)
+"""Those of them that stand for what people run; tests that take long run on these alone."""
+
 
 @contextmanager
 def new_target(kind: str, directory: Path) -> Iterator[ConformanceTarget]:
