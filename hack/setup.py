@@ -21,19 +21,26 @@ def main() -> int:
         return 2
     target = Path(sys.argv[1])
     python = target / "bin" / "python"
-    print(f"Setting up {target} (Python {sys.version.split()[0]}) ...", flush=True)
+    version = sys.version.split()[0]
+    print(f"Setting up {target} with Python {version}; this takes minutes.", flush=True)
     try:
         if not python.exists():
             venv.create(target, with_pip=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        print("  locked dependencies ...", flush=True)
         subprocess.run(
             [*pip, "--require-hashes", "-r", str(ROOT / "requirements" / "dev.txt")], check=True
         )
+        print("  this tree ...", flush=True)
         subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], check=True)
-    except (subprocess.CalledProcessError, OSError) as error:
-        print(f"Setting up failed: {error}")
-        print("On Debian: apt-get install python3-venv; a package index must be reachable.")
+    except subprocess.CalledProcessError as error:
+        print(f"Setting up failed: pip ended with {error.returncode}; its words are above.")
+        print("A package index must be reachable; on Debian python3-venv must be installed.")
         return 1
+    except OSError as error:
+        print(f"Setting up failed: {target}: {error.strerror}. Choose another place: VENV=...")
+        return 1
+    print(f"{target} is ready.")
     return 0
 
 

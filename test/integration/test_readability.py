@@ -45,7 +45,7 @@ SPOILT: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
     "no-secret": (
         {"userData": {"secretRef": {"name": "missing"}}},
         "WaitingForGrant",
-        "banlieue bootstrap grant",
+        "bind a Role",
     ),
 }
 """What is wrong with a VirtualMachine, the reason it is told by, and what its message names."""

@@ -34,6 +34,7 @@ from test.kit.stack import (
     vm_class,
     vm_image,
 )
+from test.kit.tools import tool
 from test.kit.vcsim import VCSim
 
 NAMESPACE = "demo"
@@ -74,14 +75,21 @@ class Demo:
                 role.start()
             self._register(plane, vcenter)
             self._watch(plane)
-            self.console.print(plane.kubectl("get", "vm,vsm", "-n", NAMESPACE, "-o", "wide"))
-            self.console.print(plane.kubectl("get", "events", "-n", NAMESPACE))
+            self.console.print()
+            for arguments in (("vm", "-o", "wide"), ("vsm",), ("events",)):
+                told = plane.kubectl("get", *arguments, "-n", NAMESPACE)
+                self.console.print(told, soft_wrap=True, highlight=False)
             if keep:
                 self._stay(plane)
             self._delete(plane)
-            if vcenter.inventory_digest() != before:
+            if vcenter.inventory_digest() == before:
+                self._say("the vCenter is as it was before")
+            elif keep:
+                self._say(
+                    "the vCenter is not as it was before; something was left on it on purpose?"
+                )
+            else:
                 raise DemoError("the vCenter is not as it was before")
-            self._say("the vCenter is as it was before")
 
     def _register(self, plane: ControlPlane, vcenter: VCSim) -> None:
         kube = plane.kube
@@ -149,8 +157,13 @@ class Demo:
         return table
 
     def _stay(self, plane: ControlPlane) -> None:
-        kubectl = f"kubectl --kubeconfig {plane.kubeconfig}"
         self.console.print("\nStaying up until Ctrl-C. Things to try in another terminal:\n")
+        for line in (
+            f"export KUBECONFIG={plane.kubeconfig}",
+            f'export PATH="{tool("kubectl").parent}:$PATH"',
+        ):
+            self.console.print(f"  {line}", soft_wrap=True, highlight=False)
+        kubectl = "kubectl"
         for line in (
             f"get vm -n {NAMESPACE} -w",
             f"describe vm -n {NAMESPACE} {self.names[0]}",
@@ -163,12 +176,20 @@ class Demo:
             signal.pause()
 
     def _delete(self, plane: ControlPlane) -> None:
-        self._say("deleting the VirtualMachines")
-        for name in self.names:
-            if plane.kube.find("virtualmachines", name, NAMESPACE) is not None:
-                plane.kube.delete("virtualmachines", name, NAMESPACE)
-        for name in self.names:
-            plane.kube.wait_gone("virtualmachines", name, NAMESPACE, timeout=_GONE_SECONDS)
+        self._say("deleting the VirtualMachines; Ctrl-C stops at once")
+        found = [it["metadata"] for it in plane.kube.list("virtualmachines")]
+        for meta in found:
+            plane.kube.patch(
+                "virtualmachines",
+                meta["name"],
+                {"spec": {"deletionProtection": False, "deletionPolicy": "Delete"}},
+                meta["namespace"],
+            )
+            plane.kube.delete("virtualmachines", meta["name"], meta["namespace"])
+        for meta in found:
+            plane.kube.wait_gone(
+                "virtualmachines", meta["name"], meta["namespace"], timeout=_GONE_SECONDS
+            )
 
     def _say(self, text: str) -> None:
         self.console.print(f"[dim]{self._elapsed():5.1f} s[/]  {text}", highlight=False)
@@ -195,7 +216,8 @@ def main() -> int:
     try:
         demo.run(keep=options.keep)
     except KeyboardInterrupt:
-        console.print("interrupted; everything was stopped")
+        shutil.rmtree(directory, ignore_errors=True)
+        console.print("\ninterrupted; everything was stopped and removed")
         return 130
     # The top of a program: whatever went wrong, say it in a line and name the logs.
     except Exception as error:  # noqa: BLE001 - see above

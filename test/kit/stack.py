@@ -59,7 +59,7 @@ class Role:
             name,
             self.command,
             log_file=directory / f"{name}.log",
-            env={**_environment(name), **(environment or {})},
+            env={**_environment(name, directory), **(environment or {})},
             grace=30.0,
         )
 
@@ -97,9 +97,9 @@ class Role:
         return self.process.logs()
 
 
-def _environment(name: str) -> Mapping[str, str]:
+def _environment(name: str, directory: Path) -> Mapping[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("KUBE")}
-    return {**kept, "POD_NAME": name, "POD_UID": f"{name}-uid", "PYTHONUNBUFFERED": "1"}
+    return {**kept, "POD_NAME": name, "POD_UID": f"{name}-uid", "TMPDIR": str(directory)}
 
 
 class Stack:
@@ -131,7 +131,8 @@ class Stack:
         self.kube.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         )
-        for path in sorted((ROOT / "config" / "rbac").glob("*.yaml")):
+        shipped = [*(ROOT / "config" / "admission").glob("*.yaml")]
+        for path in sorted([*shipped, *(ROOT / "config" / "rbac").glob("*.yaml")]):
             text = path.read_text(encoding="utf-8").replace(_INSTALLED_AS, self.namespace)
             self.kube.apply_yaml(text)
 

@@ -24,6 +24,7 @@ def test_every_command_explains_itself(runner: CliRunner, command: str) -> None:
     answer = runner.invoke(main.cli, [command, "--help"])
     assert answer.exit_code == 0
     assert len(answer.output.splitlines()) > 5
+    assert "\\b" not in answer.output
     assert command in runner.invoke(main.cli, ["--help"]).output
 
 

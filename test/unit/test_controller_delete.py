@@ -252,3 +252,28 @@ async def test_a_foreign_object_of_the_name_is_never_touched() -> None:
     await world.settle()
     assert world.vm() is None
     assert [it["spec"] for it in world.machines()] == [{"cpus": 1}]
+
+
+async def test_a_protected_machine_is_not_destroyed_however_its_object_was_deleted() -> None:
+    world = await _running(deletionProtection=True)
+    world.delete_vm()
+    await world.settle()
+    assert len(world.vms()) == 1
+    assert world.condition("Deleting")["reason"] == "DeletionProtected"
+
+    world.api.drop(THIS, VM)
+    await world.settle()
+    assert len(world.vms()) == 1
+
+    world.edit_vm(deletionProtection=False)
+    await world.settle()
+    assert world.vm() is None
+    assert not world.vms()
+
+
+async def test_protection_does_not_hold_what_is_left_on_its_backend() -> None:
+    world = await _running(deletionProtection=True, deletionPolicy="Orphan")
+    world.delete_vm()
+    await world.settle()
+    assert world.vm() is None
+    assert len(world.vms()) == 1

@@ -397,6 +397,11 @@ class Reason(StrEnum):
         _CONFLICT,
         "This may be a copy of another installation; run banlieue recover.",
     )
+    DELETION_PROTECTED = (
+        "DeletionProtected",
+        ReasonClass.CONFLICT,
+        "deletionProtection is set, so nothing is destroyed until it is false.",
+    )
     TEARDOWN_UNDECIDED = (
         "TeardownUndecided",
         _CONFLICT,

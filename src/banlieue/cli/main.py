@@ -12,7 +12,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 @click.group(context_settings=_CONTEXT)
 @click.version_option(__version__, prog_name="banlieue")
 def cli() -> None:
-    r"""One Kubernetes API for virtual machines over vSphere, Proxmox VE and libvirt.
+    """One Kubernetes API for virtual machines over vSphere, Proxmox VE and libvirt.
 
     \b
     banlieue dev                 every role in one process, to try things out
@@ -22,7 +22,7 @@ def cli() -> None:
 
     Roles talk to the cluster of --kubeconfig, $KUBECONFIG or the pod they run in, and end in
     order on SIGTERM or Ctrl-C.
-    """
+    """  # noqa: D301 - click wants the character itself
 
 
 def _register() -> None:

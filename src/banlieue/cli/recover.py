@@ -28,13 +28,13 @@ def recover(
     kube_context: str,
     system_namespace: str,
 ) -> None:
-    r"""Settle a restored or rebuilt cluster.
+    """Settle a restored or rebuilt cluster.
 
     \b
     --confirm  the backup of another cluster was restored here, and that cluster is off for good;
                until this is said, no VM is made, changed or destroyed
     --done     all objects are back, so VirtualMachines that were never placed may be placed
-    """
+    """  # noqa: D301 - click wants the character itself
     if not (confirm or done):
         raise click.UsageError("say --confirm, --done or both")
     key = Key(system_namespace, names.INSTALLATION_CONFIG_MAP)

@@ -98,7 +98,7 @@ def provider(backend: str, namespace: str, only: Key | None, **options: Any) -> 
     help="Backend to serve; may be given more than once. Default: all that are installed.",
 )
 def dev(backends: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - click's
-    r"""Run every role in one process against any cluster, to try things out.
+    """Run every role in one process against any cluster, to try things out.
 
     \b
     banlieue crds | kubectl apply --server-side -f -
@@ -106,7 +106,7 @@ def dev(backends: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - cl
     kubectl apply -f config/samples/simulated.yaml -f config/samples/virtualmachine.yaml
 
     It makes the system namespace and a ProviderClass per backend when they are missing.
-    """
+    """  # noqa: D301 - click wants the character itself
     from banlieue.controller import app
     from banlieue.sdk.registry import backend_names
     from banlieue.sdk.runtime.process import run_all
@@ -137,14 +137,18 @@ async def _prepare(process: "Process", namespace: str, served: list["Backend[Any
     """Make what an install would have made, where it is missing."""
     from banlieue.api.names import MANAGER_OPERATOR
     from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES
-    from banlieue.sdk.kube import AlreadyExists
+    from banlieue.sdk.kube import AlreadyExists, NotFound, Unavailable
     from banlieue.sdk.provider.classes import default_class
 
     wanted = [(NAMESPACES, {"metadata": {"name": namespace}})]
     wanted += [(PROVIDER_CLASSES, default_class(backend).to_api()) for backend in served]
     for resource, obj in wanted:
         with contextlib.suppress(AlreadyExists):
-            await process.client.create(resource, obj, manager=MANAGER_OPERATOR)
+            try:
+                await process.client.create(resource, obj, manager=MANAGER_OPERATOR)
+            except NotFound:
+                text = "the CRDs are missing; run: banlieue crds | kubectl apply --server-side -f -"
+                raise Unavailable(404, text, retry_after=5.0) from None
 
 
 COMMANDS = (controller, provider, dev)

@@ -65,15 +65,17 @@ async def decide(api: ApiClient, machine: Found) -> TeardownMode | None:
         owner = await api.get(VIRTUAL_MACHINES, Key(machine.key.namespace, reference.name))
     except NotFound:
         return TeardownMode.RELEASE
-    vm = VirtualMachine.from_api(owner)
+    return _by_owner(VirtualMachine.from_api(owner), machine)
+
+
+def _by_owner(vm: VirtualMachine, machine: Found) -> TeardownMode | None:
     if vm.spec.paused:
         return None
-    if vm.metadata.deletion_timestamp is None:
-        return TeardownMode.RELEASE
-    if not refers(vm, machine):
-        return TeardownMode.RELEASE
+    leaving = vm.metadata.deletion_timestamp is not None
     orphan = vm.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
-    return TeardownMode.RELEASE if orphan else TeardownMode.DESTROY
+    if not leaving or orphan or not refers(vm, machine):
+        return TeardownMode.RELEASE
+    return None if vm.spec.deletion_protection else TeardownMode.DESTROY
 
 
 async def write_intent(

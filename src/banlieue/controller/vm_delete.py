@@ -23,6 +23,21 @@ async def check_held(scope: Scope) -> Outcome:
     return Wait(Reason.DELETING, "not held by this controller")
 
 
+async def check_protected(scope: Scope) -> Outcome:
+    """May the machine be destroyed? Without the admission policy a delete of it comes through."""
+    spec = scope.vm.spec
+    if not spec.deletion_protection or spec.wanted_deletion_policy is DeletionPolicy.ORPHAN:
+        return CONTINUE
+    message = (
+        "deletionProtection is set, so the machine is not destroyed; set it to false to go on, or "
+        "deletionPolicy to Orphan to leave the machine on its backend"
+    )
+    scope.settle(
+        Finding(ConditionType.DELETING, ConditionStatus.TRUE, Reason.DELETION_PROTECTED, message)
+    )
+    return Wait(Reason.DELETION_PROTECTED, message)
+
+
 async def remove_machines(scope: Scope) -> Outcome:
     """Are all machine objects of this VirtualMachine gone? Each goes with a decided intent."""
     ours = await _ours(scope)
@@ -124,4 +139,10 @@ async def drop_finalizer(scope: Scope) -> Outcome:
     return CONTINUE
 
 
-DELETE_PHASES = (check_held, confirm_installation, remove_machines, drop_finalizer)
+DELETE_PHASES = (
+    check_held,
+    confirm_installation,
+    check_protected,
+    remove_machines,
+    drop_finalizer,
+)

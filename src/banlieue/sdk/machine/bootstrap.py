@@ -54,8 +54,8 @@ async def _secret(scope: Scope, name: str) -> Mapping[str, str]:
     except Forbidden:
         raise Transient(
             Reason.WAITING_FOR_GRANT,
-            f"the provider may not read Secret {name} yet; without the operator run "
-            f"`banlieue bootstrap grant -n {namespace}`",
+            f"the provider may not read Secret {name}; bind a Role in namespace {namespace} that "
+            "lets its ServiceAccount get it",
         ) from None
     data: Mapping[str, str] = secret.get("data") or {}
     return data

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 
@@ -47,6 +48,10 @@ class LoopLag:
         return f"the event loop was stuck for {lag:.1f} s" if lag > MAX_LAG else ""
 
 
+class CannotListenError(Exception):
+    """Probes and metrics cannot be served; the message says where and what to do."""
+
+
 class Health:
     """Liveness and readiness checks by name, and the server that answers for them."""
 
@@ -78,7 +83,11 @@ class Health:
         return {name: check() for name, check in self._ready.items()}
 
     async def serve(self, host: str, port: int) -> None:
-        """Listen; port 0 picks a free one, which `port` then tells."""
+        """Listen; port 0 picks a free one, which `port` then tells.
+
+        Raises:
+            CannotListenError: the port is taken, or not ours to take.
+        """
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/livez", self._healthz)
@@ -86,7 +95,13 @@ class Health:
         app.router.add_get("/metrics", self._render_metrics)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise CannotListenError(
+                f"cannot listen on {host}:{port}: {why}; choose another with --http-port, 0 is any"
+            ) from None
         self.port = self._runner.addresses[0][1]
         log.info("serving probes and metrics", extra={"host": host, "port": self.port})
 

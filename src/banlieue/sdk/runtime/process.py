@@ -17,7 +17,7 @@ from banlieue.sdk.runtime.clock import SystemClock, make_rng
 from banlieue.sdk.runtime.connection import Connection, NoConnectionError
 from banlieue.sdk.runtime.elector import Callback, Callbacks, Elector, LeaseTimes, default_identity
 from banlieue.sdk.runtime.engine import Engine
-from banlieue.sdk.runtime.health import Health, LoopLag
+from banlieue.sdk.runtime.health import CannotListenError, Health, LoopLag
 from banlieue.sdk.runtime.hub import Hub
 from banlieue.sdk.runtime.kopf_source import KopfSource
 from banlieue.sdk.runtime.metrics import Metrics
@@ -202,14 +202,14 @@ class Process:
         return asyncio.run(run_all(self))
 
     async def _start(self) -> None:
-        if self.options.http_port is not None:
-            await self.health.serve(self.options.http_host, self.options.http_port)
-        self.spawn(self._lag.run(), "loop lag")
         try:
+            if self.options.http_port is not None:
+                await self.health.serve(self.options.http_host, self.options.http_port)
             await self.connection.load()
-        except NoConnectionError as e:
+        except (CannotListenError, NoConnectionError) as e:
             self._fail(str(e), EXIT_USAGE)
             return
+        self.spawn(self._lag.run(), "loop lag")
         await self.client.open()
         self.spawn(self.recorder.run(), "events")
         for hook in self._on_start:
