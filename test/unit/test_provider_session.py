@@ -311,6 +311,16 @@ def test_nothing_is_written_without_the_lease() -> None:
     assert not bench.session.writable
 
 
+async def test_a_call_that_waited_while_the_lease_was_lost_is_not_made(bench: Bench) -> None:
+    await bench.session.connect(connection())
+    before = len(bench.endpoint.calls)
+    bench.leased = False
+    with pytest.raises(NeedsOperator) as refused:
+        await bench.about()
+    assert refused.value.reason is Reason.SERVED_ELSEWHERE
+    assert len(bench.endpoint.calls) == before
+
+
 def test_an_untrusted_backend_is_nobodys() -> None:
     bench = Bench()
     accepted = {"endpoint": "x://y", "acceptedIdentities": ["old"]}

@@ -101,6 +101,10 @@ class Seams:
     start: StartThread = start_thread
 
 
+class _LeaseLost(Exception):
+    """The Lease went to somebody else while a call waited for its thread."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Refusal:
     error: DriverError
@@ -283,6 +287,8 @@ class ProviderSession:
 
     async def _run(self, call: Callable[[Driver[Any]], T], timeout: float) -> T:
         def use() -> T:
+            if not self._leased():
+                raise _LeaseLost
             while (opened := self._opened) is not None:
                 try:
                     return opened.use(call)
@@ -304,6 +310,11 @@ class ProviderSession:
             answer = await cast("Awaitable[T]", self._pool(blocking, timeout=timeout))
         except PoolClosedError:
             raise Unreachable("the Provider is no longer served by this process") from None
+        except _LeaseLost:
+            self.breaker.abandoned()
+            raise NeedsOperator(
+                Reason.SERVED_ELSEWHERE, "another process serves this Provider now"
+            ) from None
         except TimeoutError:
             self._silent(began)
             raise Unreachable(f"the endpoint gave no answer within {timeout:.0f} s") from None
