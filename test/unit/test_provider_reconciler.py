@@ -124,6 +124,28 @@ async def test_a_secret_we_may_not_read_says_what_to_grant(bench: ProviderBench)
     assert "grant" in bench.condition()[2]
 
 
+async def test_a_refusal_that_passes_is_not_worth_a_write(bench: ProviderBench) -> None:
+    """An API server that just started refuses everybody until it knows all rights."""
+    refused: list[Call] = []
+
+    def refuse(call: Call, moment: Moment) -> None:
+        if call.resource == SECRETS and moment is Moment.BEFORE:
+            refused.append(call)
+            raise Forbidden(403, "Forbidden", "no")
+
+    await bench.run()
+    bench.api.calls.clear()
+    allow = bench.api.intercept(refuse)
+    await bench.run_for(62)
+    allow()
+    await bench.run_for(20)
+    assert refused
+    assert not bench.api.writes()
+    bench.api.intercept(refuse)
+    await bench.run_for(100)
+    assert bench.ready == ("False", "SecretMissing"), "a refusal that stays is told"
+
+
 async def test_a_wrong_password_recovers_by_the_secret_alone(bench: ProviderBench) -> None:
     bench.set_password("planted-wrong")
     await bench.run_for(100)

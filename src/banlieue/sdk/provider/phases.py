@@ -82,8 +82,9 @@ async def read_connection(scope: ProviderScope) -> Outcome:
     unchanged = memory.connection is not None and memory.sources_of == generation
     if unchanged and not scope.due(memory.sources_read, every - 1.0):
         return CONTINUE
-    memory.sources_of, memory.sources_read = generation, scope.ctx.clock.monotonic()
     objects = {source: await _read(scope, source) for source in sources(scope.provider).all()}
+    memory.sources_of, memory.sources_read = generation, scope.ctx.clock.monotonic()
+    memory.readable |= objects.keys()
     memory.connection = None
     memory.connection = replace(
         make_connection(scope.provider, objects),
@@ -100,10 +101,13 @@ async def _read(scope: ProviderScope, source: Source) -> Obj | None:
         return None
     except Forbidden as error:
         resource, key = source
-        raise ConnectionInvalid(
-            Reason.SECRET_MISSING,
-            f"{resource.kind} {key} may not be read by this process; grant it `get` on that object",
-        ) from error
+        told = (
+            f"{resource.kind} {key} may not be read by this process; grant it `get` on that object"
+        )
+        if source in scope.memory.readable:
+            # An API server that just started refuses everybody for a moment.
+            raise Transient(Reason.SECRET_MISSING, told) from error
+        raise ConnectionInvalid(Reason.SECRET_MISSING, told) from error
 
 
 async def connect(scope: ProviderScope) -> Outcome:

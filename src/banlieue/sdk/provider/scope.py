@@ -26,6 +26,7 @@ class Memory:
     protected: tuple[Source, ...] = ()
     protected_at: float | None = None
     lease_owned: bool = False
+    readable: set[Source] = field(default_factory=set)
     sources_read: float | None = None
     sources_of: int | None = None
     about: About | None = None
