@@ -3,7 +3,7 @@
 import pytest
 
 from test.kit.installed import READY_SECONDS
-from test.kit.running import VMS, Running
+from test.kit.running import VMS, Known, Running
 from test.kit.stack import condition
 from test.kit.waiting import wait_until
 from test.kit.watched import AtWork
@@ -136,6 +136,48 @@ def test_release_is_the_way_out_for_a_vm_nobody_can_see(running: Running) -> Non
         registered.gone("unseen")
         assert registered.vms_of("unseen") == [before]
     _restart(running)
+
+
+# Another backend at the endpoint
+
+
+def test_another_backend_at_the_endpoint_is_left_alone(running: Running) -> None:
+    """Whether it comes while we work or we start before it: what it lacks proves nothing."""
+    target = running.registered.target
+    kept, _ = running.made("kept"), running.made("leaving")
+    with target.other_identity():
+        before = {vm.id: vm for vm in target.vms()}
+        _assert_held(running)
+        running.provider.kill9()
+        running.provider.start(ready=False)
+        _assert_held(running)
+        assert {vm.id: vm for vm in target.vms()} == before
+    _restart(running)
+    _assert_taken_up(running, kept)
+
+
+def _assert_held(running: Running) -> None:
+    """Nothing is made, nothing is released, whether it lives or is being deleted."""
+    running.wait_condition("kept", "InfrastructureReady", "BackendIdentityChanged")
+    running.kube.delete(VMS, "leaving", running.namespace)
+    running.registered.create("new")
+    running.wait_condition("leaving", "Deleting", "BackendIdentityChanged", status="True")
+    running.wait_condition("new", "Scheduled", "ProviderNotReady", status="False")
+    running.poke("leaving")
+    running.poke("kept")
+    for name in ("kept", "leaving"):
+        assert running.registered.machine(name)["metadata"]["finalizers"], "it was released"
+
+
+def _assert_taken_up(running: Running, kept: Known) -> None:
+    registered = running.registered
+    running.same(kept)
+    registered.ready("new")
+    registered.gone("leaving")
+    assert registered.vms_of("leaving") == []
+    for name in ("kept", "new"):
+        registered.delete(name)
+        assert registered.vms_of(name) == []
 
 
 def _restart(running: Running) -> None:

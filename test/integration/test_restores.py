@@ -1,15 +1,84 @@
-"""Whatever was lost or brought back, the VirtualMachine ends as the same one VM, untouched."""
+"""Whatever was lost or brought back, a VirtualMachine ends as the same one VM, untouched.
+
+The losses that come with an outage of everything come with one: each VirtualMachine lost something
+else while neither controller nor provider ran, and each test looks at one of them afterwards.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
 
 import pytest
 
 from test.kit.backup import restore, restore_all, saved, tear_out, wipe_status
 from test.kit.installed import READY_SECONDS
 from test.kit.running import VMS, Known, Running
-from test.kit.stack import condition
+from test.kit.stack import is_ready
 from test.kit.waiting import wait_until
 from test.kit.watched import AtWork
 
 pytestmark = pytest.mark.slow
+
+Loss = Callable[[Running, Known], None]
+
+
+def _wipe(running: Running, known: Known) -> None:
+    for kind in (VMS, running.registered.plural):
+        wipe_status(running.kube, kind, known.name, running.namespace)
+
+
+def _lose(running: Running, known: Known) -> None:
+    """The store lost both objects. The machine first: else the garbage collector takes it."""
+    for kind in (running.registered.plural, VMS):
+        tear_out(running.kube, kind, known.name, running.namespace)
+
+
+def _restore_both(running: Running, known: Known, *, status: bool, owners: bool) -> None:
+    _lose(running, known)
+    restore(running.kube, saved(known.vm, status=status))
+    restore(running.kube, saved(known.machine, status=status, owners=owners))
+
+
+def _restore_vm(running: Running, known: Known, *, status: bool) -> None:
+    _lose(running, known)
+    restore(running.kube, saved(known.vm, status=status))
+
+
+def _restore_machine(running: Running, known: Known, *, owners: bool) -> None:
+    _lose(running, known)
+    restore(running.kube, saved(known.machine, status=False, owners=owners))
+
+
+COLLECTED: Final = ("stale-with-status", "stale-without-status", "machine-collected")
+"""These came back with the uid of an owner that is gone."""
+
+LOSSES: Final[Mapping[str, Loss]] = {
+    "wiped": _wipe,
+    "whole": partial(_restore_both, status=True, owners=False),
+    "stale-with-status": partial(_restore_both, status=True, owners=True),
+    "stale-without-status": partial(_restore_both, status=False, owners=True),
+    "vm-with-status": partial(_restore_vm, status=True),
+    "vm-without-status": partial(_restore_vm, status=False),
+    "machine-collected": partial(_restore_machine, owners=True),
+    "machine-kept": partial(_restore_machine, owners=False),
+}
+
+
+@pytest.fixture(scope="module")
+def survivors(at_work: AtWork) -> Mapping[str, Known]:
+    """The VirtualMachines as they were before the outage, by what each lost."""
+    running = at_work.running
+    known = running.made_together(LOSSES)
+    running.stop()
+    for name, lose in LOSSES.items():
+        lose(running, known[name])
+    wait_until(
+        lambda: all(_is_leaving(running, name) for name in COLLECTED),
+        READY_SECONDS,
+        "the garbage collector to find owners missing",
+    )
+    running.resume()
+    return known
 
 
 @pytest.fixture
@@ -18,25 +87,72 @@ def running(at_work: AtWork) -> Running:
     return at_work.running
 
 
-def test_status_wiped_at_work(running: Running) -> None:
-    known = running.made("wiped")
-    for kind in (VMS, running.registered.plural):
-        wipe_status(running.kube, kind, "wiped", running.namespace)
-        running.same(known)
-    _destroy(running, known)
+# After the outage
 
 
-def test_status_wiped_while_nobody_looked(running: Running) -> None:
-    known = running.made("wiped-apart")
-    running.stop()
-    for kind in (VMS, running.registered.plural):
-        wipe_status(running.kube, kind, "wiped-apart", running.namespace)
-    running.resume()
+@pytest.mark.parametrize("name", ["wiped", "whole"])
+def test_what_is_still_or_again_there_is_taken_up(
+    running: Running, survivors: Mapping[str, Known], name: str
+) -> None:
+    running.same(survivors[name])
+    _destroy(running, survivors[name])
+
+
+@pytest.mark.parametrize("name", ["stale-with-status", "stale-without-status"])
+def test_a_machine_object_with_the_uid_of_a_former_owner_is_made_anew(
+    running: Running, survivors: Mapping[str, Known], name: str
+) -> None:
+    """The garbage collector deleted it; the VM was let go untouched and found again."""
+    machine = running.same(survivors[name])
+    assert machine["spec"]["virtualMachineRef"]["uid"] == _uid_of(running, VMS, name)
+    _destroy(running, survivors[name])
+
+
+@pytest.mark.parametrize("name", ["vm-with-status", "vm-without-status"])
+def test_a_virtual_machine_may_come_before_its_machine_object(
+    running: Running, survivors: Mapping[str, Known], name: str
+) -> None:
+    known = survivors[name]
+    running.same(known)
+    restore_all(running.kube, [saved(known.machine)])
+    running.poke(name)
     running.same(known)
     _destroy(running, known)
 
 
-def test_machine_object_deleted_by_hand(running: Running) -> None:
+@pytest.mark.parametrize("name", ["machine-collected", "machine-kept"])
+def test_a_machine_object_may_come_before_its_virtual_machine(
+    running: Running, survivors: Mapping[str, Known], name: str
+) -> None:
+    """A backup tool that drops owner references leaves it alone; else the collector takes it."""
+    known, plural = survivors[name], running.registered.plural
+    if name in COLLECTED:
+        running.kube.wait_gone(plural, name, running.namespace, timeout=READY_SECONDS)
+    else:
+        running.kube.wait_for(
+            plural, name, running.namespace, until=is_ready, timeout=READY_SECONDS
+        )
+        alone = _uid_of(running, plural, name)
+    assert running.registered.vms_of(name) == [known.raw]
+    restore(running.kube, saved(known.vm, status=False))
+    machine = running.same(known)
+    if name not in COLLECTED:
+        assert machine["metadata"]["uid"] == alone, "it was not taken up, but made anew"
+    _destroy(running, known)
+
+
+# At work
+
+
+def test_a_wiped_status_comes_back(running: Running) -> None:
+    known = running.made("at-work")
+    for kind in (VMS, running.registered.plural):
+        wipe_status(running.kube, kind, "at-work", running.namespace)
+        running.same(known)
+    _destroy(running, known)
+
+
+def test_a_machine_object_deleted_by_hand_is_made_anew(running: Running) -> None:
     known, registered = running.made("by-hand"), running.registered
     registered.stack.control_plane.kubectl(
         "delete", registered.plural, "by-hand", "-n", running.namespace
@@ -46,7 +162,7 @@ def test_machine_object_deleted_by_hand(running: Running) -> None:
     _destroy(running, known)
 
 
-def test_machine_object_torn_out_past_its_finalizers(running: Running) -> None:
+def test_a_machine_object_torn_out_past_its_finalizers_is_made_anew(running: Running) -> None:
     known = running.made("torn")
     tear_out(running.kube, running.registered.plural, "torn", running.namespace)
     machine = running.same(known)
@@ -54,95 +170,14 @@ def test_machine_object_torn_out_past_its_finalizers(running: Running) -> None:
     _destroy(running, known)
 
 
-@pytest.mark.parametrize("status", [True, False], ids=["with-status", "without-status"])
-def test_machine_object_restored_with_the_uid_of_a_former_owner(
-    running: Running, *, status: bool
-) -> None:
-    name = "stale-1" if status else "stale-2"
-    known = running.made(name)
-    running.stop()
-    _lose(running, known)
-    restore(running.kube, saved(known.vm, status=status))
-    restored = restore(running.kube, saved(known.machine, status=status))
-    uid = restored["metadata"]["uid"]
-    _await_garbage_collector(running, name)
-    running.resume()
-    machine = running.same(known)
-    assert machine["metadata"]["uid"] not in {uid, known.machine["metadata"]["uid"]}
-    _destroy(running, known)
+def _uid_of(running: Running, kind: str, name: str) -> str:
+    uid: str = running.kube.get(kind, name, running.namespace)["metadata"]["uid"]
+    return uid
 
 
-@pytest.mark.parametrize("status", [True, False], ids=["with-status", "without-status"])
-def test_virtual_machine_restored_before_its_machine_object(
-    running: Running, *, status: bool
-) -> None:
-    name = "first-1" if status else "first-2"
-    known = running.made(name)
-    running.stop()
-    _lose(running, known)
-    running.resume()
-    restore(running.kube, saved(known.vm, status=status))
-    running.same(known)
-    restore_all(running.kube, [saved(known.machine, status=status)])
-    running.poke(name)
-    running.same(known)
-    _destroy(running, known)
-
-
-@pytest.mark.parametrize("collected", [True, False], ids=["collected", "kept"])
-def test_machine_object_restored_before_its_virtual_machine(
-    running: Running, *, collected: bool
-) -> None:
-    """A backup tool that drops owner references leaves it alone; else the collector takes it."""
-    name = "later-1" if collected else "later-2"
-    known, registered = running.made(name), running.registered
-    running.stop()
-    _lose(running, known)
-    running.resume()
-    restored = restore(running.kube, saved(known.machine, status=False, owners=collected))
-    if collected:
-        running.kube.wait_gone(registered.plural, name, running.namespace, timeout=READY_SECONDS)
-    else:
-        running.kube.wait_for(
-            registered.plural,
-            name,
-            running.namespace,
-            until=lambda obj: condition(obj, "Ready")[0] == "True",
-            timeout=READY_SECONDS,
-        )
-    assert registered.vms_of(name) == [known.raw]
-    restore(running.kube, saved(known.vm, status=False))
-    machine = running.same(known)
-    kept = machine["metadata"]["uid"] == restored["metadata"]["uid"]
-    assert kept is not collected
-    _destroy(running, known)
-
-
-def test_everything_restored_while_nobody_looked(running: Running) -> None:
-    known = running.made("whole")
-    running.stop()
-    _lose(running, known)
-    restore_all(running.kube, [saved(known.machine, owners=False), saved(known.vm)])
-    running.resume()
-    running.same(known)
-    _destroy(running, known)
-
-
-def _lose(running: Running, known: Known) -> None:
-    """The store lost both objects; the VM is still there."""
-    # The machine first: without its owner the collector would take it.
-    for kind in (running.registered.plural, VMS):
-        tear_out(running.kube, kind, known.name, running.namespace)
-    assert running.registered.vms_of(known.name) == [known.raw]
-
-
-def _await_garbage_collector(running: Running, name: str) -> None:
-    plural, namespace = running.registered.plural, running.namespace
-    wait_until(
-        lambda: running.kube.get(plural, name, namespace)["metadata"].get("deletionTimestamp"),
-        READY_SECONDS,
-        "the garbage collector to find the owner missing",
-    )
+def _is_leaving(running: Running, name: str) -> bool:
+    machine = running.kube.get(running.registered.plural, name, running.namespace)
+    return bool(machine["metadata"].get("deletionTimestamp"))
 
 
 def _destroy(running: Running, known: Known) -> None:

@@ -1,6 +1,6 @@
 """banlieue at work on one backend, and what tests of identity do to it again and again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -62,6 +62,16 @@ class Running:
     def made(self, name: str, **spec: object) -> "Known":
         """A VirtualMachine that is Ready, as it was then."""
         self.registered.create(name, **spec)
+        return self._as_it_is(name)
+
+    def made_together(self, names: Iterable[str]) -> "dict[str, Known]":
+        """Several VirtualMachines that are Ready, by name."""
+        wanted = tuple(names)
+        for name in wanted:
+            self.registered.create(name)
+        return {name: self._as_it_is(name) for name in wanted}
+
+    def _as_it_is(self, name: str) -> "Known":
         vm = self.registered.ready(name)
         (raw,) = self.registered.vms_of(name)
         return Known(name, vm, self.registered.machine(name), raw)

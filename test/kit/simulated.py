@@ -4,12 +4,12 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from banlieue.sdk.driver import Backend
-from banlieue.sdk.simulated.backend import simulated_backend
+from banlieue.sdk.simulated.backend import BACKEND, simulated_backend
 from banlieue.sdk.simulated.connect import MEMORY, Connector, Worlds, new_world
 from banlieue.sdk.simulated.faults import ConnectionLost
 from banlieue.sdk.simulated.remote import RemoteWorld
@@ -85,6 +85,22 @@ class WorldProcess:
     def target(self) -> SimulatedTarget:
         """This world under the conformance kit."""
         return SimulatedTarget(quick_backend(), self.endpoint, self.port, PLANTED_PASSWORD)
+
+
+class WorldTarget(SimulatedTarget):
+    """A world in a process of its own, as Providers reach it.
+
+    Attributes:
+        world: The process.
+    """
+
+    def __init__(self, world: WorldProcess) -> None:
+        super().__init__(BACKEND, world.endpoint, world.port, PLANTED_PASSWORD)
+        self.world = world
+
+    def other_identity(self) -> AbstractContextManager[None]:
+        """Another world in place of this one: it knows neither its sessions nor its VMs."""
+        return self.world.another()
 
 
 def memory_target(identity: str) -> SimulatedTarget:

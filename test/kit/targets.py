@@ -5,10 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from banlieue.sdk.simulated.backend import BACKEND
 from banlieue.sdk.testing.conformance_target import ConformanceTarget
-from banlieue.sdk.testing.simulated_target import SimulatedTarget
-from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
+from test.kit.simulated import WorldProcess, WorldTarget
 from test.kit.vsphere_target import vsphere_target
 
 SIMULATED: Final = "simulated"
@@ -38,6 +36,6 @@ def new_target(kind: str, directory: Path) -> Iterator[ConformanceTarget]:
     world = WorldProcess(directory)
     world.start()
     try:
-        yield SimulatedTarget(BACKEND, world.endpoint, world.port, PLANTED_PASSWORD)
+        yield WorldTarget(world)
     finally:
         world.process.kill9()

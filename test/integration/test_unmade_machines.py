@@ -1,98 +1,18 @@
-"""Another backend at the endpoint, another VM under the name: nothing is made or let go."""
+"""A machine that has its identity and no VM yet: nothing is made in a place that is not its own."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from banlieue.sdk.testing.conformance_target import RawVm
 from test.kit.apiproxy import ApiProxy, Fate, Moment, Write
-from test.kit.controlplane import ControlPlane
 from test.kit.installed import READY_SECONDS, Registered
-from test.kit.running import VMS, Known, Running
-from test.kit.simulated import WorldProcess
-from test.kit.stack import condition
+from test.kit.running import VMS, Running
 from test.kit.waiting import wait_until
-from test.kit.watched import watched
 
 pytestmark = pytest.mark.slow
 
 ORPHAN = {"spec": {"deletionPolicy": "Orphan"}}
-
-
-def test_another_backend_at_the_endpoint_is_left_alone(running: Running) -> None:
-    target = running.registered.target
-    kept, _ = running.made("kept"), running.made("leaving")
-    with target.other_identity():
-        before = _by_id(target.vms())
-        running.provider.kill9()
-        running.provider.start(ready=False)
-        _provider_says(running, "BackendIdentityChanged")
-        _assert_held(running)
-        assert _by_id(target.vms()) == before
-    running.provider.kill9()
-    running.provider.start()
-    running.registered.provider_ready()
-    _assert_taken_up(running, kept)
-
-
-def test_another_backend_that_comes_while_we_work_is_left_alone(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    """It answers with an empty inventory, which proves nothing of the VMs of the other one."""
-    world = WorldProcess(tmp_path)
-    world.start()
-    target = world.target()
-    with world.process, watched(control_plane, tmp_path, target) as found:
-        running = Running.start(found.registered)
-        kept, _ = running.made("kept"), running.made("leaving")
-        with world.another():
-            assert target.vms() == []
-            _assert_held(running)
-            assert target.vms() == []
-        running.registered.provider_ready()
-        _assert_taken_up(running, kept)
-
-
-def _assert_held(running: Running) -> None:
-    """Nothing is made, nothing is released, whether it lives or is being deleted."""
-    running.wait_condition("kept", "InfrastructureReady", "BackendIdentityChanged")
-    running.kube.delete(VMS, "leaving", running.namespace)
-    running.registered.create("new")
-    running.wait_condition("leaving", "Deleting", "BackendIdentityChanged", status="True")
-    running.wait_condition("new", "Scheduled", "ProviderNotReady", status="False")
-    running.poke("leaving")
-    running.poke("kept")
-    for name in ("kept", "leaving"):
-        assert running.registered.machine(name)["metadata"]["finalizers"], "it was released"
-
-
-def _assert_taken_up(running: Running, kept: Known) -> None:
-    registered = running.registered
-    running.same(kept)
-    registered.ready("new")
-    registered.gone("leaving")
-    assert registered.vms_of("leaving") == []
-    for name in ("kept", "new"):
-        registered.delete(name)
-        assert registered.vms_of(name) == []
-
-
-def _provider_says(running: Running, reason: str) -> None:
-    registered = running.registered
-    running.kube.wait_for(
-        "providers",
-        registered.provider,
-        registered.stack.namespace,
-        until=lambda obj: condition(obj, "Ready")[1] == reason,
-        timeout=READY_SECONDS,
-        what=reason,
-    )
-
-
-def _by_id(vms: Sequence[RawVm]) -> dict[str, RawVm]:
-    return {vm.id: vm for vm in vms}
 
 
 def test_a_machine_with_an_identity_is_not_made_on_another_backend(
