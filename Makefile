@@ -22,7 +22,7 @@ demo: setup tools ## Local control plane, all roles, three VirtualMachines becom
 	@$(BIN)/python -m test.kit.demo
 
 test: setup tools ## The whole test ladder, in random order
-	@cd hack/tools/vcsim && go vet ./... && go test ./...
+	@cd hack/tools/vcsim && go vet ./... && CGO_ENABLED=0 go test ./...
 	@$(PYTEST)
 
 test-unit: setup ## What needs no process: under a minute

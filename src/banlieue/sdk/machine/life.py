@@ -16,11 +16,11 @@ from banlieue.api.v1alpha1.virtualmachine import OnMissing
 from banlieue.sdk import installation, tenancy
 from banlieue.sdk.driver import Driver, MachinePlan, MachineRef, MachineState, Task
 from banlieue.sdk.errors import NeedsOperator
+from banlieue.sdk.features import unhonoured
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import drift, plan, writes
 from banlieue.sdk.machine.bootstrap import read_bootstrap
-from banlieue.sdk.machine.features import unhonoured
 from banlieue.sdk.machine.ownership import check_ours, rebind_uuid
 from banlieue.sdk.machine.scope import Scope, owner_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait

@@ -11,7 +11,7 @@ from banlieue.api.v1alpha1.provider import ProviderStatus
 from banlieue.sdk import conditions
 from banlieue.sdk.conditions import Finding
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
-from banlieue.sdk.machine.features import HONOURED
+from banlieue.sdk.features import HONOURED
 from banlieue.sdk.outcome import Outcome, Stop
 from banlieue.sdk.provider import domains
 from banlieue.sdk.provider.connection import ConnectionInvalid
