@@ -14,7 +14,7 @@ from banlieue.sdk.calls import CallPool
 from banlieue.sdk.driver import About, Changes, Connection, Driver
 from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachable
 from banlieue.sdk.kube import Key
-from banlieue.sdk.machine.ports import OpenProvider
+from banlieue.sdk.provider.ports import OpenProvider
 from banlieue.sdk.provider.session import ProviderSession, Seams, Served
 from banlieue.sdk.testing.fakes import FakeClock, InlinePool
 from banlieue.sdk.testing.scripted import ScriptedEndpoint, scripted_backend

@@ -123,7 +123,7 @@ class Census:
                 return
             self._pause()
             with self._lock:
-                self._begun += 1
+                self._begun += 1  # whoever asked until now shares this read
                 self._noted = {}
             begun_at = self._monotonic()
             entries = {entry.moid: entry for entry in self._reader(self._session)}

@@ -101,9 +101,9 @@ class Creates:
         return None
 
     def is_unresolved(self, create: Create) -> bool:
-        """Whether its reply was lost so lately that the call may still arrive."""
-        ended = create.ended if create.ended is not None else create.since
-        return create.stage is Stage.LOST and self._monotonic() - ended < self._patience
+        """Whether its reply was lost and it was sent so lately that it may still arrive."""
+        age = self._monotonic() - create.since
+        return create.stage is Stage.LOST and age < self._patience
 
     def lost(self) -> list[Create]:
         """Creates whose reply never came and whose VM was not seen yet."""

@@ -63,7 +63,11 @@ class VSphereDriver:
         self._creates = creates
         self._records = Records()
         self._watcher = Watcher(session, self._records, timings, monotonic)
-        self._census = Census(session, monotonic, lambda: time.sleep(timings.coalesce))
+        self._census = Census(
+            session,
+            monotonic,
+            lambda: time.sleep(max(timings.coalesce, self._watcher.gathering() / 2)),
+        )
         self._places = InventoryCache(session, monotonic, timings.inventory)
         self._templates = Templates(session, self._census, monotonic, timings.inventory)
         self._machines = Machines(

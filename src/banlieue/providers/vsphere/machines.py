@@ -39,10 +39,10 @@ from banlieue.sdk.driver import MachineRef, MachineState
 from banlieue.sdk.errors import AbsenceUnproven, Foreign, Transient
 from banlieue.sdk.identity import Mark, Owner, valid_mark
 
-_BULK = 500
-"""VMs up to which one bulk read of names is cheaper than asking for each name."""
+_BULK = 3000
+_FEW = 300
+"""VMs up to which a bulk read of names is cheaper than asking for a name: for many, and for one."""
 
-_YOUNG = 60.0
 _SIGHT_SECONDS = 60.0
 _FRESH_SECONDS = 600.0
 
@@ -180,13 +180,11 @@ class Machines:
     def _learn_names(self, name: str) -> None:
         """Have the census know who has that name.
 
-        While the watch is current a young census will do: what we make is told to it, and what
-        others make meanwhile under our name stops the create, since names are locks.
+        One bulk read serves all machines that are looked for together. Where there are very many
+        VMs, or many and only one machine is looked for, asking for the name is cheaper.
         """
         self.census.ensure()
-        if self.watcher.healthy and self.census.age < _YOUNG:
-            return
-        if self.census.size <= _BULK:
+        if self.census.size <= (_BULK if self.watcher.busy else _FEW):
             self.census.refresh()
             return
         for datacenter in self.places.get().datacenters.values():

@@ -214,7 +214,7 @@ class Making:
             self._looks[create.uuid] = (self.monotonic() + _FIRST_LOOK, _FIRST_LOOK)
 
     def look_for_lost(self) -> frozenset[str]:
-        """Look for VMs of creates without an answer, ever less often; the words of those found."""
+        """Look for VMs of creates without an answer, ever less often; words of those settled."""
         words: set[str] = set()
         now = self.monotonic()
         for create in self.creates.lost():
@@ -227,6 +227,10 @@ class Making:
             hits = find_by_uuid(self.session, create.uuid)
             if len(hits) == 1:
                 self.succeeded(create, hits[0])
+                words |= {create.uuid, create.name}
+            elif not hits and not self.creates.is_unresolved(create):
+                # It will not arrive any more: the machine may be made anew, after its own proof.
+                self.creates.end(create, Stage.FAILED)
                 words |= {create.uuid, create.name}
         return frozenset(words)
 

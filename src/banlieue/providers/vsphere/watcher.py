@@ -174,7 +174,7 @@ class Watcher:
         return int(max(0.0, min(timeout, self._timings.longest_poll, until_due)))
 
     def _poll(self, watched: WatchList, seconds: int) -> Changes:
-        rest = self._told_at + self._gathering() - self._monotonic()
+        rest = self._told_at + self.gathering() - self._monotonic()
         if rest > 0:
             self._pause(rest)
         self._stays_current(seconds + _REST)
@@ -194,14 +194,21 @@ class Watcher:
         with self._lock:
             self._current_until = self._monotonic() + seconds
 
-    def _gathering(self) -> float:
+    @property
+    def busy(self) -> bool:
+        """Whether more is going on than a few things at a time."""
+        return self._going_on() > _FEW
+
+    def gathering(self) -> float:
         """How long to gather: longer the more is going on, not at all for a single thing."""
+        return min(self._timings.gather, _SHARE * self._going_on()) if self.busy else 0.0
+
+    def _going_on(self) -> int:
         now = self._monotonic()
         with self._lock:
             lately = sum(now - begun < _LATELY for begun in self._begun)
             running = sum(not task.ended for task in self._tasks.values())
-        going_on = max(lately, running, self._details.expecting)
-        return min(self._timings.gather, _SHARE * going_on) if going_on > _FEW else 0.0
+        return max(lately, running, self._details.expecting)
 
     # Taking over what is told
 
@@ -267,7 +274,7 @@ class Watcher:
             if self._wanted <= watched.members:
                 return
             self._edit_planned = True
-        self._later(max(self._timings.coalesce, self._gathering()), self._edit)
+        self._later(max(self._timings.coalesce, self.gathering()), self._edit)
 
     def _edit(self) -> None:
         """Bring the list in line. Failing is nobody's failure: the watch is built anew then."""

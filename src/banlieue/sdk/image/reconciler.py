@@ -12,7 +12,7 @@ from banlieue.sdk.driver import Backend, Driver, FailureDomain, Image
 from banlieue.sdk.errors import DriverError
 from banlieue.sdk.image.sources import source_for
 from banlieue.sdk.kube import STATUS, Key, Obj
-from banlieue.sdk.machine.ports import OpenProvider, OpenProviders
+from banlieue.sdk.provider.ports import OpenProvider, OpenProviders
 from banlieue.sdk.reconcile import Context, Result
 
 CONTROLLER = "image"

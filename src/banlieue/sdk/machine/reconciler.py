@@ -12,10 +12,10 @@ from banlieue.sdk.driver import Backend, Changes
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import life, report, teardown
-from banlieue.sdk.machine.ports import OpenProviders, Unreached, open_or_unreached
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.phases import Phase, run_phases
+from banlieue.sdk.provider.ports import OpenProviders, Unreached, open_or_unreached
 from banlieue.sdk.reconcile import Context, Priority, Request, Result
 from banlieue.sdk.status import write_status
 

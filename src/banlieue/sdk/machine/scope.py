@@ -13,7 +13,7 @@ from banlieue.sdk.driver import Backend, MachineRef, MachineState, Task
 from banlieue.sdk.identity import OWNER_MACHINE, OWNER_VIRTUAL_MACHINE, Owner, backend_name
 from banlieue.sdk.kube import Conflict, Key, Obj
 from banlieue.sdk.machine.drift import Desired
-from banlieue.sdk.machine.ports import OpenProvider
+from banlieue.sdk.provider.ports import OpenProvider
 from banlieue.sdk.reconcile import Context
 
 _OWNER_GROUPS = {OWNER_VIRTUAL_MACHINE: names.GROUP, OWNER_MACHINE: names.CAPI_GROUP}

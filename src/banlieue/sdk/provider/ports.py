@@ -1,4 +1,4 @@
-"""What the machine reconciler needs of the Provider its machine is on."""
+"""What machine and image reconcilers need of the Provider their object is on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
