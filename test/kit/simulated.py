@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,9 +98,11 @@ class WorldTarget(SimulatedTarget):
         super().__init__(BACKEND, world.endpoint, world.port, PLANTED_PASSWORD)
         self.world = world
 
-    def other_identity(self) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def other_identity(self) -> Iterator[None]:
         """Another world in place of this one: it knows neither its sessions nor its VMs."""
-        return self.world.another()
+        with self.world.another():
+            yield
 
 
 def memory_target(identity: str) -> SimulatedTarget:
