@@ -1,10 +1,9 @@
 """The vSphere driver against the simulator: what only a vCenter can do to it."""
 
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from time import monotonic
 
@@ -18,7 +17,7 @@ from banlieue.providers.vsphere.backend import BACKEND
 from banlieue.providers.vsphere.creates import PER_TEMPLATE, Creates
 from banlieue.providers.vsphere.driver import VSphereDriver, open_driver
 from banlieue.providers.vsphere.session import Timings
-from banlieue.sdk.driver import Bootstrap, Changes, MachineState, MarkRemover, Task
+from banlieue.sdk.driver import Bootstrap, MachineState, MarkRemover, Task
 from banlieue.sdk.errors import (
     AbsenceUnproven,
     DriverError,
@@ -29,6 +28,7 @@ from banlieue.sdk.errors import (
     Unreachable,
 )
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, seen, unminted
+from test.kit.feed import Feed
 from test.kit.soaprules import black_hole, drop_reply, fault, half_body, http_status
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
 from test.kit.waiting import wait_until
@@ -66,50 +66,6 @@ def quick_driver(
     return open_driver(
         target.connection(), creates or Creates(monotonic, 2 * QUICK.read), QUICK, monotonic
     )
-
-
-class Feed:
-    """Listens to a driver's changes, as the SDK does."""
-
-    def __init__(self, driver: VSphereDriver) -> None:
-        self._driver = driver
-        self._stopped = False
-        self._lock = threading.Lock()
-        self._told: list[Changes] = []
-        self.errors: list[DriverError] = []
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._stopped:
-            try:
-                changes = self._driver.changes(1.0)
-            except DriverError as error:
-                self.errors.append(error)
-                continue
-            with self._lock:
-                self._told.append(changes)
-
-    def forget(self) -> None:
-        with self._lock:
-            self._told.clear()
-
-    def told(self, word: str) -> bool:
-        with self._lock:
-            return any(word in changes.uuids | changes.tasks for changes in self._told)
-
-    def is_up(self) -> bool:
-        with self._lock:
-            return any(changes.everything for changes in self._told)
-
-    @contextmanager
-    def running(self) -> Iterator["Feed"]:
-        self._thread.start()
-        try:
-            wait_until(self.is_up, PATIENCE, "the first answer of the feed")
-            yield self
-        finally:
-            self._stopped = True
-            self._thread.join(PATIENCE)
 
 
 def finish(driver: VSphereDriver, task: Task | None) -> None:

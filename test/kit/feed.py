@@ -1,0 +1,59 @@
+"""A change feed, listened to in a thread of its own."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from banlieue.sdk.driver import ChangeFeed, Changes
+from banlieue.sdk.errors import DriverError
+from test.kit.waiting import wait_until
+
+PATIENCE = 30.0
+
+
+class Feed:
+    """Listens to a driver's changes, as the SDK does."""
+
+    def __init__(self, driver: ChangeFeed) -> None:
+        self._driver = driver
+        self._stopped = False
+        self._lock = threading.Lock()
+        self._told: list[Changes] = []
+        self.errors: list[DriverError] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                changes = self._driver.changes(1.0)
+            except DriverError as error:
+                self.errors.append(error)
+                continue
+            with self._lock:
+                self._told.append(changes)
+
+    def forget(self) -> None:
+        """Drop what was told so far."""
+        with self._lock:
+            self._told.clear()
+
+    def told(self, word: str) -> bool:
+        """Whether a UUID, name or task was told."""
+        with self._lock:
+            return any(word in changes.uuids | changes.tasks for changes in self._told)
+
+    def is_up(self) -> bool:
+        """Whether the first answer came."""
+        with self._lock:
+            return any(changes.everything for changes in self._told)
+
+    @contextmanager
+    def running(self) -> Iterator["Feed"]:
+        """Listen while the block lasts."""
+        self._thread.start()
+        try:
+            wait_until(self.is_up, PATIENCE, "the first answer of the feed")
+            yield self
+        finally:
+            self._stopped = True
+            self._thread.join(PATIENCE)
