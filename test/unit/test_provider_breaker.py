@@ -71,15 +71,24 @@ def test_silence_is_measured_from_the_first() -> None:
     assert breaker.silence == 0.0
 
 
-def test_silence_counts_from_when_an_answer_was_awaited_but_not_from_before_the_last() -> None:
+def test_silence_counts_from_when_an_answer_was_awaited() -> None:
     clock = FakeClock()
     breaker = Breaker(clock, Random(1))
     asked = clock.monotonic()
     clock.advance(10)
     breaker.silent(asked)
     assert breaker.silence == 10.0
+
+
+def test_calls_from_before_the_last_answer_tell_nothing() -> None:
+    """After an outage the calls it swallowed still run into their time-outs, one by one."""
+    clock = FakeClock()
+    breaker = Breaker(clock, Random(1))
+    asked = clock.monotonic()
+    clock.advance(10)
     breaker.answered()
-    clock.advance(3)
-    breaker.silent(asked)
-    assert breaker.silence == 3.0
+    for _ in range(8):
+        assert not breaker.silent(asked)
+    assert breaker.silence == 0.0
+    assert breaker.ask() is Permit.PASS
     assert breaker.answered_at == asked + 10.0

@@ -83,11 +83,14 @@ class Breaker:
         """The endpoint did not answer; True when that opened the breaker.
 
         Args:
-            since: from when on an answer was awaited, on the monotonic clock; None means now.
+            since: from when on an answer was awaited, on the monotonic clock; None means now. A
+                call that is older than the last answer tells nothing about the endpoint.
         """
+        awaited = self._clock.monotonic() if since is None else since
+        if awaited < self._answered_at:
+            return False
         if not self._silences:
-            now = self._clock.monotonic()
-            self._silent_from = now if since is None else max(since, self._answered_at)
+            self._silent_from = awaited
         self._silences += 1
         if self.is_open and not self._probing:
             return False  # a call from before it opened
