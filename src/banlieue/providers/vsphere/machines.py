@@ -183,6 +183,7 @@ class Machines:
         One bulk read serves all machines that are looked for together. Where there are very many
         VMs, or many and only one machine is looked for, asking for the name is cheaper.
         """
+        self.watcher.expect_more()
         self.census.ensure()
         if self.census.size <= (_BULK if self.watcher.busy else _FEW):
             self.census.refresh()

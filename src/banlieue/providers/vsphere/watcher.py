@@ -194,6 +194,11 @@ class Watcher:
         with self._lock:
             self._current_until = self._monotonic() + seconds
 
+    def expect_more(self) -> None:
+        """Count something that is about to go on, so that gathering begins with the first."""
+        with self._lock:
+            self._begun.append(self._monotonic())
+
     @property
     def busy(self) -> bool:
         """Whether more is going on than a few things at a time."""
