@@ -70,7 +70,7 @@ class Gate:
             way.cancel()
         await asyncio.gather(*self._ways, return_exceptions=True)
         # Transports close in a later turn of the loop.
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # sleep-ok: lets other tasks run
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         way = asyncio.get_running_loop().create_task(self._serve(reader, writer))

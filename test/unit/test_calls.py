@@ -86,7 +86,7 @@ async def test_closing_refuses_waiting_calls_and_lets_running_ones_end() -> None
     running = asyncio.create_task(pool(gate, timeout=20))
     await entered(gate)
     waiting = asyncio.create_task(pool(lambda: 1, timeout=20))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # sleep-ok: lets other tasks run
     pool.close()
     with pytest.raises(PoolClosedError):
         await waiting

@@ -57,7 +57,7 @@ async def test_another_lease_replaces_the_former(bench: Bench) -> None:
 
 async def test_closing_hands_everything_over(bench: Bench) -> None:
     bench.leases.compete(PROVIDER, LEASE)
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # sleep-ok: lets other tasks run
     await bench.leases.close()
     assert not bench.made.made[LEASE].held
     assert not bench.leases.held(PROVIDER)

@@ -183,7 +183,7 @@ async def test_a_pass_is_known_to_what_it_calls_and_to_nobody_else() -> None:
     found: list[passes.Pass | None] = []
 
     async def look(_: Key) -> Result:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # sleep-ok: lets other tasks run
         found.append(passes.current())
         return Result()
 
