@@ -8,7 +8,7 @@ from test.kit.audit import AuditEntry
 from test.kit.costs import wait_out
 from test.kit.installed import Registered
 from test.kit.running import Running
-from test.kit.stack import Object, condition
+from test.kit.stack import Object, Role, condition
 from test.kit.taps import Meter
 from test.kit.targets import REAL
 from test.kit.vsphere_target import VSphereTarget
@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.parametrize("backend_kind", REAL, in
 WRONG: Final = "planted-wrong-4714-password"
 WORD: Final = "planted-4713-word-of-the-user"
 USER_DATA: Final = f"#cloud-config\nchpasswd: {{expire: false, list: 'root:{WORD}'}}\n"
+VMS: Final = ("db-0", "db-1", "db-2")
 STORM_SECONDS: Final = 20.0
 TELLING: Final = ("vm", "prov", "vmi", "vmc", "provc")
 
@@ -27,22 +28,10 @@ def test_a_wrong_password_is_told_and_put_right_and_nothing_secret_is_shown(
     watched_install: Watched,
 ) -> None:
     registered = watched_install.registered
-    watched_install.planted += [WRONG, WORD]
-    stack = watched_install.stack
-    stack.controller("--log-level", "debug").start()
-    provider = stack.provider(registered.target.backend.name, "--log-level", "debug").start()
-    registered.provider_ready()
-    since = stack.control_plane.audit_position()
-    _grant_user_data(registered)
-    for name in ("db-0", "db-1", "db-2"):
-        registered.create(name, userData={"secretRef": {"name": "first-boot"}})
-    for name in ("db-0", "db-1", "db-2"):
-        registered.ready(name)
-    assert len(_reads_of(registered, "first-boot", since)) >= 3, "the user data was never read"
-
+    provider = _at_work_with_user_data(watched_install)
     provider.stop()
     registered.apply_credentials(WRONG)
-    before = {name: _facts(registered, name) for name in ("db-0", "db-1", "db-2")}
+    before = {name: _facts(registered, name) for name in VMS}
     meter = Meter(registered.target)
     provider.start()
     found = _provider_with(registered, "ProviderAuthFailed")
@@ -60,8 +49,16 @@ def test_a_wrong_password_is_told_and_put_right_and_nothing_secret_is_shown(
     registered.apply_credentials()
     registered.provider_ready()
     registered.ready("late")
-    assert provider.process.pid == process
     assert meter.calls()[meter.words.login] == 2
+
+    # A mistake while it runs: the session that is open goes on, and no other is needed then.
+    _rewrite(registered, WRONG, cordoned=True)
+    _provider_with(registered, "ProviderAuthFailed")
+    _switch_off(registered, "late")
+    _rewrite(registered, None, cordoned=False)
+    registered.provider_ready()
+    assert provider.process.pid == process
+    assert meter.calls()[meter.words.login] == 3
 
     scan = watched_install.scan()
     scan.look("kubectl while the password was wrong", shown)
@@ -91,6 +88,36 @@ def test_a_certificate_nobody_vouched_for_is_told_and_a_pin_for_it_found_without
     assert [role.process.pid for role in registered.stack.roles] == processes
 
 
+def _at_work_with_user_data(watched_install: Watched) -> Role:
+    """Roles that log all they can, and three VMs with a secret in their user data."""
+    registered, stack = watched_install.registered, watched_install.stack
+    watched_install.planted += [WRONG, WORD]
+    stack.controller("--log-level", "debug").start()
+    provider = stack.provider(registered.target.backend.name, "--log-level", "debug").start()
+    registered.provider_ready()
+    since = stack.control_plane.audit_position()
+    _grant_user_data(registered)
+    for name in VMS:
+        registered.create(name, userData={"secretRef": {"name": "first-boot"}})
+    for name in VMS:
+        registered.ready(name)
+    assert len(_reads_of(registered, "first-boot", since)) >= len(VMS), "nobody read it"
+    return provider
+
+
+def _rewrite(registered: Registered, password: str | None, *, cordoned: bool) -> None:
+    """Store a password (None: the right one), and have it read now by an edit of the Provider."""
+    registered.apply_credentials(password)
+    patch = {"spec": {"cordoned": cordoned}}
+    registered.kube.patch("providers", registered.provider, patch, registered.stack.namespace)
+
+
+def _switch_off(registered: Registered, name: str) -> None:
+    patch = {"spec": {"desiredPowerState": "PoweredOff"}}
+    registered.kube.patch("virtualmachines", name, patch, registered.namespace)
+    registered.wait(name, lambda vm: vm["status"]["phase"] == "Stopped", 30, "off")
+
+
 def _facts(registered: Registered, name: str) -> dict[str, object]:
     """What is known about a VM, whoever may log in."""
     status = (registered.find(name) or {})["status"]
@@ -99,7 +126,7 @@ def _facts(registered: Registered, name: str) -> dict[str, object]:
 
 
 def _grant_user_data(registered: Registered) -> None:
-    """A Secret of the tenant and the right to read it, as `banlieue bootstrap grant` gives it."""
+    """A Secret of the tenant and the right to read it, as an admin gives it."""
     kube, namespace = registered.kube, registered.namespace
     meta = {"namespace": namespace, "name": "first-boot"}
     data = {"value": USER_DATA, "user-data": USER_DATA}
