@@ -201,6 +201,39 @@ async def test_a_login_that_leads_elsewhere_is_distrusted_before_anything_is_ask
     assert bench.log.changes == [Changes(everything=True)]
 
 
+class HeldPool(InlinePool):
+    """A pool whose next call waits for its thread until `gate` is set."""
+
+    gate: asyncio.Event | None = None
+
+    async def __call__(self, call: Callable[[], object], *, timeout: float) -> object:
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            await gate.wait()
+        return await super().__call__(call, timeout=timeout)
+
+
+async def test_a_call_that_waited_is_not_carried_out_on_another_backend(bench: Bench) -> None:
+    """Its machine was compared with the backend that answered when the call was asked for."""
+    bench.session._pool = pool = HeldPool()
+    await bench.session.connect(connection())
+    gate = pool.gate = asyncio.Event()
+    late = asyncio.ensure_future(bench.session.call(lambda driver: driver.failure_domains()))
+    await asyncio.sleep(0)  # sleep-ok: lets the call ask for its thread
+    bench.endpoint.about = About("backend-2", "9.0")
+    bench.endpoint.password = "new"
+    await bench.session.connect(connection("new"))
+    gate.set()
+    with pytest.raises(NeedsOperator) as refusal:
+        await late
+    assert refusal.value.reason is Reason.BACKEND_IDENTITY_CHANGED
+    with pytest.raises(NeedsOperator):
+        await bench.session.call(lambda driver: driver.failure_domains())
+    assert bench.endpoint.calls["failure_domains"] == 0
+    assert bench.session.connected, "the login that tells who is there is kept"
+    assert (await bench.session.ask_about()).identity == "backend-2"
+
+
 async def test_a_login_that_was_led_elsewhere_is_given_up(bench: Bench) -> None:
     await bench.session.connect(connection())
     changed = NeedsOperator(Reason.BACKEND_IDENTITY_CHANGED, "another backend answers")

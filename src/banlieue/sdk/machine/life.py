@@ -88,7 +88,7 @@ async def mint(scope: Scope) -> Outcome:
     outcome = await run_phases(_MAY_MAKE, scope)
     if outcome is not CONTINUE:
         return outcome
-    ref = scope.ref()
+    ref, backend = scope.ref(), scope.open.identity
     found = await observe(scope, ref)
     if found is None and scope.owner_had_vm:
         return _missing()
@@ -101,7 +101,7 @@ async def mint(scope: Scope) -> Outcome:
             uuid=identity,
             name=ref.name,
             installation_id=ref.owner.installation_id,
-            backend_identity=scope.open.identity,
+            backend_identity=backend,
         ),
     )
     return CONTINUE

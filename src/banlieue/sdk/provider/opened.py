@@ -20,10 +20,15 @@ class Opened:
 
     `login` may be abandoned while it runs, when nobody waits for it any longer: what it opens is
     then closed at once, so that no session is left behind.
+
+    Attributes:
+        digest: Of the connection it was opened with.
+        identity: The backend it leads to, once that was asked.
     """
 
     def __init__(self, context: AbstractContextManager[Driver[Any]], digest: str) -> None:
         self.digest = digest
+        self.identity = ""
         self._context = context
         self._lock = threading.Lock()
         self._driver: Driver[Any] | None = None

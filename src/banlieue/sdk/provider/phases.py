@@ -15,7 +15,7 @@ from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Unclaimed
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.sdk import installation
-from banlieue.sdk.driver import About, Driver, FailureDomain, Inventory, MachineState
+from banlieue.sdk.driver import Driver, FailureDomain, Inventory, MachineState
 from banlieue.sdk.errors import NeedsOperator, Transient
 from banlieue.sdk.kube import Forbidden, Key, NotFound, Obj
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop
@@ -128,7 +128,7 @@ async def identify(scope: ProviderScope) -> Outcome:
     lacking = memory.about is not None and bool(memory.about.missing_privileges)
     stale = scope.due(memory.about_read, RIGHTS_CHECK if lacking else REFRESH)
     if memory.about is None or stale or not (scope.was_reachable or scope.fresh):
-        memory.about = await scope.session.call(_about, timeout=ABOUT_TIMEOUT)
+        memory.about = await scope.session.ask_about(ABOUT_TIMEOUT)
         memory.about_read = scope.ctx.clock.monotonic()
     trusted = _is_trusted(scope, memory.about.identity)
     scope.session.identified(memory.about.identity, trusted=trusted)
@@ -143,10 +143,6 @@ async def identify(scope: ProviderScope) -> Outcome:
         f"{', '.join(map(repr, sorted(_recorded(scope))))}; correct the endpoint, or list the "
         "former identity in connection.acceptedIdentities",
     )
-
-
-def _about(driver: Driver[Any]) -> About:
-    return driver.about()
 
 
 def _recorded(scope: ProviderScope) -> set[str]:

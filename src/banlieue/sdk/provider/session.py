@@ -105,6 +105,10 @@ class _LeaseLost(Exception):
     """The Lease went to somebody else while a call waited for its thread."""
 
 
+class _Elsewhere(Exception):
+    """The login leads to another backend than the one a call was meant for."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Refusal:
     error: DriverError
@@ -181,6 +185,9 @@ class ProviderSession:
     async def call(self, call: Callable[[Driver[Any]], T], *, timeout: float = CALL_TIMEOUT) -> T:
         """Run a verb of the driver in the Provider's own threads.
 
+        It is carried out on the backend that is known and trusted now, or not at all: a login that
+        is replaced while the call waits for its thread may lead to another one.
+
         Args:
             call: gets the open driver; runs in a thread and may block.
             timeout: seconds to wait for the answer, the wait for a free thread included. A call
@@ -192,15 +199,15 @@ class ProviderSession:
                 until the credentials change or 180 s have passed.
             DriverError: what the driver raised.
         """
-        self._check_open()
-        permit = self.breaker.ask()
-        if permit is Permit.REFUSED:
-            raise Unreachable("the endpoint does not answer; it is asked again after a pause")
-        if permit is Permit.PROBE:
-            await self._run(_ask_about, CALL_TIMEOUT)
-        return await self._run(call, timeout)
+        if not self.served.trusted:
+            raise _changed()
+        return await self._ask(call, timeout, self.identity)
 
     # What the Provider reconciler does.
+
+    async def ask_about(self, timeout: float = CALL_TIMEOUT) -> About:
+        """Who answers now, trusted or not; raises like `call`."""
+        return await self._ask(_ask_about, timeout)
 
     @property
     def connected(self) -> bool:
@@ -247,6 +254,7 @@ class ProviderSession:
         except BaseException:
             self._retire(opened)
             raise
+        opened.identity = about.identity
         if self.identity not in {"", about.identity}:
             self.served = replace(self.served, trusted=False)
         self._gate = self._refused = None
@@ -264,6 +272,9 @@ class ProviderSession:
         if served != self.served:
             self.served = served
             self._listener.changed(self.key, Changes(everything=True))
+        if self._opened is not None and self._opened.identity != identity:
+            self._give_up()  # it was a login at the one before
+            self._listener.unsettled(self.key)
 
     def close(self) -> None:
         """Take no more calls and log out behind the caller's back; `drained` waits for that."""
@@ -285,11 +296,26 @@ class ProviderSession:
 
     # Inside.
 
-    async def _run(self, call: Callable[[Driver[Any]], T], timeout: float) -> T:
+    async def _ask(
+        self, call: Callable[[Driver[Any]], T], timeout: float, identity: str | None = None
+    ) -> T:
+        self._check_open()
+        permit = self.breaker.ask()
+        if permit is Permit.REFUSED:
+            raise Unreachable("the endpoint does not answer; it is asked again after a pause")
+        if permit is Permit.PROBE:
+            await self._run(_ask_about, CALL_TIMEOUT)
+        return await self._run(call, timeout, identity)
+
+    async def _run(
+        self, call: Callable[[Driver[Any]], T], timeout: float, identity: str | None = None
+    ) -> T:
         def use() -> T:
             if not self._leased():
                 raise _LeaseLost
             while (opened := self._opened) is not None:
+                if identity not in {None, opened.identity}:
+                    raise _Elsewhere
                 try:
                     return opened.use(call)
                 except Retired:
@@ -299,6 +325,8 @@ class ProviderSession:
 
         try:
             return await self._guarded(use, timeout)
+        except _Elsewhere:
+            raise _changed() from None
         except DriverError as error:
             self._note(error)
             raise
@@ -406,6 +434,14 @@ class ProviderSession:
         task = asyncio.ensure_future(logout())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
+
+
+def _changed() -> DriverError:
+    return NeedsOperator(
+        Reason.BACKEND_IDENTITY_CHANGED,
+        "another backend answers at the Provider's endpoint; correct the endpoint, or list the "
+        "former identity in connection.acceptedIdentities",
+    )
 
 
 def _ask_about(driver: Driver[Any]) -> About:
