@@ -12,6 +12,7 @@ from test.kit.kube import Kube, KubeError, Object
 from test.kit.kube_http import ApiConnection
 from test.kit.kubeconfig import Access
 from test.kit.namespaces import create_namespace, discard_namespace
+from test.kit.stack import Stack, virtual_machine
 from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -352,3 +353,30 @@ def test_flags_of_the_api_server_can_be_added(tmp_path: Path) -> None:
         command = Path(f"/proc/{second.apiserver.pid}/cmdline").read_text()
 
     assert "--enable-admission-plugins=OwnerReferencesPermissionEnforcement" in command.split("\0")
+
+
+def test_what_is_protected_is_discarded_with_its_namespace(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """One test's installation must not keep another's objects from being cleaned up."""
+    kube = control_plane.kube
+    installed, tenant = create_namespace(kube), create_namespace(kube)
+    with Stack(control_plane, tmp_path, installed) as stack:
+        stack.install()
+        protected = virtual_machine(tenant, "kept", deletionProtection=True)
+        kube.apply(protected)
+
+        def refused() -> bool:
+            try:
+                kube.delete("virtualmachines", "kept", tenant)
+            except KubeError as error:
+                return "set spec.deletionProtection to false" in error.message
+            kube.apply(protected)
+            return False
+
+        wait_until(refused, 30, "the policy to be in force")
+        discard_namespace(kube, tenant)
+        kube.wait_gone("virtualmachines", "kept", tenant)
+    discard_namespace(kube, installed)
+    names = [it["metadata"]["name"] for it in kube.list("validatingadmissionpolicies")]
+    assert [name for name in names if name.startswith(installed)] == []

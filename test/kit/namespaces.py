@@ -1,7 +1,8 @@
 """Namespaces for one test each."""
 
 import uuid
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from test.kit.kube import Kube, KubeError
 
@@ -23,6 +24,7 @@ def discard_namespace(kube: Kube, namespace: str) -> None:
     Finalizers are taken off, since nobody is left to do so. The namespace itself vanishes some
     seconds later, which is not waited for.
     """
+    remove_policies(kube, namespace)
     definitions = kube.list("customresourcedefinitions")
     custom = [
         definition["metadata"]["name"]
@@ -39,10 +41,28 @@ def discard_namespace(kube: Kube, namespace: str) -> None:
     kube.delete("namespaces", namespace, missing_ok=True)
 
 
+def unprotect(kube: Kube, kind: str, obj: Mapping[str, Any]) -> None:
+    """Take `deletionProtection` off an object; an installed policy would keep it."""
+    if not (obj.get("spec") or {}).get("deletionProtection"):
+        return
+    meta = obj["metadata"]
+    kube.patch(kind, meta["name"], {"spec": {"deletionProtection": False}}, meta["namespace"])
+
+
+def remove_policies(kube: Kube, namespace: str) -> None:
+    """Remove the cluster-wide admission policies an installation in a namespace brought along."""
+    for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+        for obj in kube.list(kind):
+            if obj["metadata"]["name"].startswith(f"{namespace}-"):
+                kube.delete(kind, obj["metadata"]["name"], missing_ok=True)
+
+
 def _discard_all(kube: Kube, kind: str, namespace: str) -> None:
     objects = kube.list(kind, namespace)
     if not objects:
         return
+    for obj in objects:
+        unprotect(kube, kind, obj)
     kube.delete_all(kind, namespace)
     for obj in objects:
         metadata = obj["metadata"]

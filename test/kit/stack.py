@@ -23,6 +23,7 @@ import yaml
 from test.kit.apiproxy import ApiProxy
 from test.kit.controlplane import ControlPlane
 from test.kit.kube_http import KubeError
+from test.kit.namespaces import remove_policies, unprotect
 from test.kit.ports import free_port
 from test.kit.process import Process
 
@@ -143,6 +144,7 @@ class Stack:
         """
         for role in self.roles:
             role.process.kill9()
+        remove_policies(self.kube, self.namespace)
         kinds = [it.plural for it in self.kube.resources() if it.group.endswith("banlieue.io")]
         for kind in (*kinds, "leases", "secrets", "configmaps"):
             theirs = kind in {"leases", "secrets", "configmaps"}
@@ -150,6 +152,8 @@ class Stack:
                 meta = obj["metadata"]
                 if meta["name"] == "kube-root-ca.crt":
                     continue
+                if kind == "virtualmachines":
+                    unprotect(self.kube, kind, obj)
                 if meta.get("finalizers"):
                     self._strip(kind, meta)
                 self._delete(kind, meta)
