@@ -190,6 +190,21 @@ async def test_a_short_interruption_costs_nothing(rig: Rig) -> None:
     assert first.history == ["won"]
 
 
+async def test_an_outage_that_ends_before_the_deadline_costs_nothing(rig: Rig) -> None:
+    """The renewal must not miss the few seconds that are left."""
+    one = rig.candidate("one")
+    await rig.advance(15)
+    one.link.cut = True
+    await rig.advance(25)
+    one.link.cut = False
+    await rig.advance(4)
+    one.link.cut = True
+    await rig.advance(34)
+    one.link.cut = False
+    await rig.advance(60)
+    assert one.history == ["won"]
+
+
 async def test_clocks_that_disagree_do_not_matter(rig: Rig) -> None:
     """The record may carry any time: only whether it changes counts."""
     first = rig.candidate("one")

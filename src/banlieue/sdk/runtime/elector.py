@@ -24,6 +24,9 @@ from banlieue.sdk.runtime.clock import finish
 log = logging.getLogger(__name__)
 
 _JITTER = 0.2
+_HURRY = 0.2
+"""Share of the pause after an attempt without answer: the deadline comes closer meanwhile."""
+
 _RELEASE = 5.0
 
 
@@ -31,7 +34,8 @@ _RELEASE = 5.0
 class LeaseTimes:
     """Seconds: others may take over after `duration`, we give up after `deadline` without renewal.
 
-    `retry` is the pause between renewals and between attempts to acquire.
+    `retry` is the pause between renewals and between attempts to acquire; a renewal that failed is
+    repeated sooner.
     """
 
     duration: float = 60.0
@@ -98,6 +102,7 @@ class Elector:
         self._renewed: float | None = None
         self._mine: Obj | None = None
         self._told = False
+        self._failing = False
 
     @property
     def held(self) -> bool:
@@ -135,8 +140,10 @@ class Elector:
 
     async def _attempt(self) -> None:
         """One round trip or two; never longer than we may go without renewal."""
+        self._failing = True
         try:
             await finish(self._acquire_or_renew(), self._clock, within=self._patience())
+            self._failing = False
         except TimeoutError:
             log.warning("lease request took too long", extra={"lease": str(self.key)})
         except (kube.Conflict, kube.AlreadyExists):
@@ -254,6 +261,8 @@ class Elector:
         pause = self._times.retry * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
         if self._renewed is None:
             return pause
+        if self._failing:
+            pause *= _HURRY
         left = self._times.deadline - (self._clock.monotonic() - self._renewed)
         return max(0.0, min(pause, left))
 
