@@ -18,6 +18,8 @@ from test.kit.watched import Watched
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("backend_kind", REAL, indirect=True)]
 
 APISERVER_SECONDS = 20.0
+"""Until it is started again; the few seconds it takes to start come on top."""
+
 BLACK_HOLE_SECONDS = 30.0
 RECOVERY_SECONDS = 60.0
 UNHURRIED = 15.0
@@ -145,8 +147,9 @@ def readiness(obj: Object) -> tuple[str, str]:
 def told(registered: Registered) -> dict[str, int]:
     """How often each Event was said about a Provider."""
     found: dict[str, int] = {}
+    uid = provider(registered)["metadata"]["uid"]
     for event in registered.kube.list("events.events.k8s.io", registered.stack.namespace):
-        if event["regarding"]["name"] == registered.provider:
+        if event["regarding"]["uid"] == uid:
             count = (event.get("series") or {}).get("count", 1)
             found[event["reason"]] = found.get(event["reason"], 0) + count
     return found

@@ -1,17 +1,14 @@
 """The Provider side on real processes: its status, its Lease, its credentials, its outages."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from banlieue.sdk.simulated.backend import BACKEND
-from banlieue.sdk.testing.simulated_target import SimulatedTarget
-from test.kit.controlplane import ControlPlane
 from test.kit.installed import Registered
-from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
-from test.kit.stack import Role, Stack, condition, is_ready
+from test.kit.simulated import WorldTarget
+from test.kit.stack import Role, condition, is_ready
+from test.kit.targets import SIMULATED
 from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -119,35 +116,29 @@ def test_a_wrong_password_is_told_and_a_right_one_found_without_restart(
     registered.apply_credentials()
     found = registered.provider_ready(60)
     for text in (role.logs(), json.dumps(found)):
-        assert WRONG_PASSWORD not in text
-        assert PLANTED_PASSWORD not in text
+        for secret in (WRONG_PASSWORD, *registered.target.secrets):
+            assert secret not in text
 
 
+@pytest.mark.parametrize("backend_kind", [SIMULATED], indirect=True)
 def test_an_outage_keeps_the_status_makes_one_event_and_ends_by_itself(
-    control_plane: ControlPlane, tmp_path: Path
+    registered: Registered,
 ) -> None:
-    world = WorldProcess(tmp_path)
-    world.start()
-    target = SimulatedTarget(BACKEND, world.endpoint, world.port, PLANTED_PASSWORD)
-    with Stack(control_plane, tmp_path) as stack:
-        stack.install()
-        registered = Registered(stack, target)
-        registered.register()
-        _install_identity(registered)
-        _serve(registered)
-        before = _wait_for_unclaimed(registered)["status"]
-        assert before["unclaimed"]["complete"]
-        world.process.kill9()
-        outage = _wait_for_reason(registered, "ProviderUnreachable")["status"]
-        for part in ("failureDomains", "backendIdentity", "version", "unclaimed"):
-            assert outage[part] == before[part]
-        world.start()
-        registered.provider_ready(150)
-        for reason in ("ProviderUnreachable", "ProviderRecovered"):
-            [event] = _wait_for_events(registered, reason)
-            assert (event.get("series") or {}).get("count", 1) == 1
-        stack.purge()
-    world.process.kill9()
+    target = registered.target
+    assert isinstance(target, WorldTarget)
+    _install_identity(registered)
+    _serve(registered)
+    before = _wait_for_unclaimed(registered)["status"]
+    assert before["unclaimed"]["complete"]
+    target.world.process.kill9()
+    outage = _wait_for_reason(registered, "ProviderUnreachable")["status"]
+    for part in ("failureDomains", "backendIdentity", "version", "unclaimed"):
+        assert outage[part] == before[part]
+    target.world.start()
+    registered.provider_ready(150)
+    for reason in ("ProviderUnreachable", "ProviderRecovered"):
+        [event] = _wait_for_events(registered, reason)
+        assert (event.get("series") or {}).get("count", 1) == 1
 
 
 def test_a_deleted_provider_leaves_nothing_behind(registered: Registered) -> None:

@@ -33,6 +33,7 @@ LOOPBACK: Final = "127.0.0.1"
 ROOT: Final = Path(__file__).resolve().parents[2]
 _INSTALLED_AS: Final = "banlieue-system"
 _READY_SECONDS: Final = 60.0
+_EVENTS: Final = "events.events.k8s.io"
 
 
 class Role:
@@ -146,6 +147,9 @@ class Stack:
             role.process.kill9()
         remove_policies(self.kube, self.namespace)
         kinds = [it.plural for it in self.kube.resources() if it.group.endswith("banlieue.io")]
+        told = self.kube.list(_EVENTS)
+        for namespace in sorted({event["metadata"]["namespace"] for event in told}):
+            self.kube.delete_all(_EVENTS, namespace)
         for kind in (*kinds, "leases", "secrets", "configmaps"):
             theirs = kind in {"leases", "secrets", "configmaps"}
             for obj in self.kube.list(kind, self.namespace if theirs else None):
