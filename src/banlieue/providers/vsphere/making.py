@@ -144,6 +144,7 @@ class Making:
                     Reason.PROVIDER_BUSY, "the VM was made meanwhile; it is looked at again"
                 ) from error
             raise self._refused(create, error) from error
+        # Whatever ended the call, its slot is given back; raised again.
         except BaseException:
             self.creates.end(create, Stage.FAILED)
             raise

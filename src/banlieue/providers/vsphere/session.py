@@ -154,6 +154,7 @@ class Session:
                 password=self._password.get_secret_value(),
                 locale=None,
             )
+        # Whatever ended the login, its connections are closed; raised again.
         except BaseException:
             ops.DropConnections()
             self._keep_count(ops)

@@ -154,6 +154,7 @@ class CheckedConnection(HTTPSConnection):
         try:
             super().connect()
             self._trust.check(self.sock.getpeercert(binary_form=True) or b"")
+        # Whatever ended the handshake, the socket is closed; raised again.
         except BaseException:
             self.close()
             raise

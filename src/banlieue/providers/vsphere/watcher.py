@@ -144,6 +144,7 @@ class Watcher:
         with operation("watch"):
             try:
                 return self._changes(timeout)
+            # Whatever ended the poll, the watch is rebuilt next time; raised again.
             except BaseException:
                 with self._lock:
                     self._broken = True

@@ -251,6 +251,7 @@ class ProviderSession:
             self._shut_gate(error)
             self._retire(opened)
             raise
+        # A cancelled or broken login leaves no session behind; raised again.
         except BaseException:
             self._retire(opened)
             raise
