@@ -210,12 +210,12 @@ def test_assets_without_a_required_binary_are_an_error(
 
 
 def test_environment_decides_cache_and_assets(tmp_path: Path) -> None:
-    home = Store.from_environment({"HOME": "/somewhere/ada"})
-    moved = Store.from_environment({"HOME": "/somewhere/ada", "XDG_CACHE_HOME": str(tmp_path)})
-    relative = Store.from_environment({"HOME": "/somewhere/ada", "XDG_CACHE_HOME": "cache"})
-    supplied = Store.from_environment({"HOME": "/somewhere/ada", "KUBEBUILDER_ASSETS": str(tmp_path)})
+    home = Store.from_environment({"HOME": "/some/ada"})
+    moved = Store.from_environment({"HOME": "/some/ada", "XDG_CACHE_HOME": str(tmp_path)})
+    relative = Store.from_environment({"HOME": "/some/ada", "XDG_CACHE_HOME": "cache"})
+    supplied = Store.from_environment({"HOME": "/some/ada", "KUBEBUILDER_ASSETS": str(tmp_path)})
 
-    assert home.cache == relative.cache == Path("/somewhere/ada/.cache/banlieue/tools")
+    assert home.cache == relative.cache == Path("/some/ada/.cache/banlieue/tools")
     assert home.assets is None
     assert moved.cache == tmp_path / "banlieue" / "tools"
     assert supplied.assets == tmp_path
