@@ -15,7 +15,13 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLEEP = ["sleep", "3600"]
-DEAF = ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 3600; done"]
+# It waits without a child of its own, which nobody would end after a SIGKILL of its grandparent.
+DEAF = [
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True);"
+    " signal.pause()",
+]
 
 
 @pytest.fixture
@@ -151,9 +157,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_children_end_with_the_program_that_started_them(tmp_path: Path, end: int) -> None:
+    # A shell that runs the tests in the background makes its children ignore SIGINT.
     program = f"""
+import signal
 from pathlib import Path
 from test.kit.process import Process
+signal.signal(signal.SIGINT, signal.default_int_handler)
 child = Process("deaf", {DEAF!r}, log_file=Path({str(tmp_path / "log")!r}))
 child.start(lambda: "deaf" in child.logs())
 print(child.pid, flush=True)
