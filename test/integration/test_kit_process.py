@@ -16,12 +16,13 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLEEP = ["sleep", "3600"]
 # It waits without a child of its own, which nobody would end after a SIGKILL of its grandparent.
-DEAF = [
-    sys.executable,
-    "-c",
-    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True);"
-    " signal.pause()",
-]
+_DEAF = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+signal.pause()
+"""
+DEAF = [sys.executable, "-c", _DEAF]
 
 
 @pytest.fixture
