@@ -4,11 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+NAME   ?= banlieue
 
 .DEFAULT_GOAL := help
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@echo "  (make help-more: rarer ones)"
 
 setup: $(STAMP) ## Make the virtual environment from the hashed locks
 $(STAMP): requirements/dev.txt pyproject.toml
@@ -26,7 +28,7 @@ test: setup tools ## The whole test ladder, in random order
 	@$(PYTEST)
 
 test-unit: setup ## What needs no process: under a minute
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) -m "not slow and not e2e"
 
 check: setup ## Lint, types, import contracts, generated files, sizes
 	@$(BIN)/ruff check .
@@ -43,14 +45,26 @@ format: setup ## Let ruff put the code in order
 generate: setup ## Write CRDs and the API reference from the models
 	@$(BIN)/python hack/generate.py
 
+cluster-up: setup ## A one-node Kubernetes without Docker, as root (NAME=banlieue); prints its kubeconfig
+	@$(PYTHON) hack/tools/build.py --group cluster
+	@$(BIN)/python -m hack.cluster up --name $(NAME)
+
+cluster-down: setup ## Take that cluster away; nothing of it is left on this host
+	@$(BIN)/python -m hack.cluster down --name $(NAME)
+
+e2e: setup tools ## Real pods, clusterctl and CAPI core on such a cluster (E2E_CLUSTER=local|kind)
+	@$(PYTHON) hack/tools/build.py --group cluster
+	@$(PYTEST) -m e2e test/e2e
+
+release: setup tools ## Components, templates, checksums, image and wheel into out/
+	@$(BIN)/python hack/release.py
+
 bench: setup tools ## Measure calls, writes and times; JSON into out/bench
 	@$(BIN)/python -m test.bench
-
-lock: ## Renew the hashed requirement locks (needs uv)
-	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements/dev.txt
-	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/run.txt
 
 clean: ## Remove what was built in this tree; caches of other trees stay
 	@rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: help setup tools demo test test-unit check format generate bench lock clean
+.PHONY: help setup tools demo test test-unit check format generate cluster-up cluster-down e2e release bench clean
+
+include hack/more.mk
