@@ -4,7 +4,7 @@ import pytest
 
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
-from banlieue.sdk.errors import NeedsOperator, Unreachable
+from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 from banlieue.sdk.identity import Mark
 from banlieue.sdk.kube import Key, Unavailable
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
@@ -314,6 +314,28 @@ async def test_an_outage_keeps_the_status(bench: MachineBench) -> None:
     bench.control("inject", rule={"effect": "cut", "count": None})
     for _ in range(5):
         await bench.run(passes=3)
+    assert bench.machine()["status"] == before
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Unreachable("the endpoint does not answer"),
+        NeedsOperator(Reason.PROVIDER_AUTH_FAILED, "the backend refused the credentials"),
+        NeedsOperator(Reason.PROVIDER_TLS_INVALID, "the certificate is not trusted"),
+    ],
+    ids=lambda error: str(error.reason),
+)
+async def test_a_restart_that_cannot_log_in_keeps_the_status_of_what_was_seen(
+    bench: MachineBench, trouble: DriverError
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    before = bench.machine()["status"]
+    bench.restart()
+    bench.opened.clear()
+    bench.troubles[PROVIDER] = trouble
+    await bench.run()
     assert bench.machine()["status"] == before
 
 

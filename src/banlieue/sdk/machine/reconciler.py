@@ -27,6 +27,10 @@ _LONGEST_RETRY = 300.0
 _SHORTEST_POLL = 1.0
 _LONGEST_POLL = 60.0
 
+_OUTAGES = frozenset(
+    {Reason.PROVIDER_UNREACHABLE, Reason.PROVIDER_AUTH_FAILED, Reason.PROVIDER_TLS_INVALID}
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -129,9 +133,12 @@ class MachineReconciler:
 
     async def _report(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> bool:
         """Write the status; False when it says that already, or nothing is to be said."""
-        # An outage of the endpoint says nothing about a VM that was seen: its status stays. Nor is
-        # anything known while this process has only just begun to serve the Provider.
-        if isinstance(error, Unreachable) and (_settled(scope.machine) or _just_started(scope)):
+        # An endpoint that does not answer, or refuses the account, says nothing about a VM that was
+        # seen: its status stays, and the Provider tells. Nor is anything known while this process
+        # has only just begun to serve the Provider.
+        if error is not None and error.reason in _OUTAGES and _settled(scope.machine):
+            return False
+        if isinstance(error, Unreachable) and _just_started(scope):
             return False
         if self._just_begun(scope, outcome, error):
             return False
