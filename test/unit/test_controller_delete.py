@@ -60,6 +60,19 @@ async def test_the_intent_stands_before_the_delete_and_names_the_object() -> Non
     assert machine["spec"]["teardown"] == {"mode": "Destroy", "uid": machine["metadata"]["uid"]}
 
 
+async def test_nobody_says_destroyed_of_a_vm_whose_machine_object_was_gone_before() -> None:
+    world = await _running()
+    machine = world.machine()
+    assert machine is not None
+    world.delete_vm()  # while the controller is away, so that it does not make the machine again
+    world.api.drop(THIS, VM, force=True)
+    await world.settle()
+    assert world.vm() is None
+    assert len(world.vms()) == 1
+    assert EventReason.DELETED not in world.recorder.reasons()
+    assert EventReason.ORPHANED in world.recorder.reasons()
+
+
 async def test_orphan_leaves_the_vm_alone() -> None:
     world = await _running(deletionPolicy="Orphan")
     assert world.status()["deletionPolicy"] == "Orphan"

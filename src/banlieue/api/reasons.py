@@ -511,7 +511,10 @@ class EventReason(_Worded):
     RECREATED = "Recreated", "A vanished machine was made again, as asked."
     DELETING = "Deleting", "The machine's end was begun."
     DELETED = "Deleted", "The machine was destroyed."
-    ORPHANED = "Orphaned", "The machine was left on the backend, as asked."
+    ORPHANED = (
+        "Orphaned",
+        "The machine was left on the backend, as asked or for want of its object.",
+    )
     PROVIDER_UNREACHABLE = "ProviderUnreachable", "The endpoint stopped answering."
     PROVIDER_RECOVERED = "ProviderRecovered", "The endpoint answers again."
     SERVED_ELSEWHERE = "ServedElsewhere", "Another process holds the Provider's Lease."

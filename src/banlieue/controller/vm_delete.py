@@ -123,20 +123,32 @@ def _reported(found: Found) -> tuple[str, str]:
 
 async def drop_finalizer(scope: Scope) -> Outcome:
     """Nothing is left: let the object go."""
-    orphaned = scope.vm.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
     if scope.vm.status.infrastructure_ref is not None:
-        scope.ctx.recorder.event(
-            scope.raw,
-            EventReason.ORPHANED if orphaned else EventReason.DELETED,
-            "The machine was left on its backend, as deletionPolicy Orphan asks"
-            if orphaned
-            else "The machine was destroyed",
-        )
+        reason, message = _end_of_machine(scope)
+        scope.ctx.recorder.event(scope.raw, reason, message)
     await writes.drop_finalizer(
         scope.ctx.api, VIRTUAL_MACHINES, scope.raw, names.FINALIZER_VIRTUAL_MACHINE
     )
     scope.gone = True
     return CONTINUE
+
+
+def _end_of_machine(scope: Scope) -> tuple[EventReason, str]:
+    if scope.vm.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN:
+        return (
+            EventReason.ORPHANED,
+            "The machine was left on its backend, as deletionPolicy Orphan asks",
+        )
+    # Waiting for a machine object is always recorded; without that there was none to destroy.
+    waited = any(it.type == ConditionType.DELETING for it in scope.vm.status.conditions)
+    begun = scope.vm.status.initialization
+    if not waited and begun is not None and begun.provisioned:
+        text = (
+            "The machine object was gone before; if its VM still exists it was left on the "
+            "backend, and its Provider lists it in status.unclaimed"
+        )
+        return EventReason.ORPHANED, text
+    return EventReason.DELETED, "The machine was destroyed"
 
 
 DELETE_PHASES = (
