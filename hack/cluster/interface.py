@@ -1,0 +1,71 @@
+"""What a management cluster for tests and development can do, whatever it is made of."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+
+class ClusterError(Exception):
+    """A cluster cannot do what was asked; the message says what to do about it."""
+
+
+class Leave(Enum):
+    """What `down` leaves behind for the next `up`."""
+
+    NOTHING = "nothing"
+    IMAGES = "images"  # and certificates: the next `up` starts afresh, but quickly
+    EVERYTHING = "everything"  # the next `up` goes on with the same objects
+
+
+class Cluster(Protocol):
+    """A cluster with one node that runs pods, on this host."""
+
+    @property
+    def name(self) -> str:
+        """Its name; clusters of different names live side by side."""
+        ...
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of an administrator, for use on this host; there once it is up."""
+        ...
+
+    @property
+    def host_address(self) -> str:
+        """Address at which pods reach what listens on this host.
+
+        Raises:
+            ClusterError: The cluster is not up, so it has none.
+        """
+        ...
+
+    def up(self) -> None:
+        """Start it and wait until it runs pods; nothing happens when it is up already.
+
+        Raises:
+            ClusterError: It cannot be started; what was begun is cleaned up.
+        """
+        ...
+
+    def down(self, leave: Leave = Leave.IMAGES) -> None:
+        """End it; nothing happens when it is not there.
+
+        Raises:
+            ClusterError: Something of it could not be removed.
+        """
+        ...
+
+    def load(self, *archives: Path) -> None:
+        """Give the node images, so that pods run them without pulling.
+
+        Args:
+            archives: Files in the docker-archive format.
+
+        Raises:
+            ClusterError: The cluster is not up, or an archive is not readable.
+        """
+        ...
+
+    def save_logs(self, directory: Path) -> None:
+        """Copy what the daemons and the pods said into a directory, as far as it is there."""
+        ...
