@@ -2,6 +2,7 @@
 
 import pytest
 
+from banlieue.api import names
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
@@ -414,6 +415,24 @@ async def test_a_machine_of_a_cluster_waits_while_that_is_paused(bench: MachineB
     await bench.run()
     assert bench.condition("Paused") == ("True", "Paused")
     assert bench.vms() == []
+
+
+async def test_a_machine_that_lost_its_owner_reference_says_so_and_changes_nothing(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    await bench.run()
+    before = bench.vms()
+
+    def made_by_capi(obj: dict) -> None:  # type: ignore[type-arg] # JSON
+        obj["spec"].pop("virtualMachineRef")
+        obj["metadata"]["ownerReferences"] = []
+        obj["metadata"]["labels"] = {names.CAPI_LABEL_CLUSTER_NAME: "c1"}
+
+    bench.api.edit(SIMULATED_MACHINES, MACHINE, made_by_capi)
+    await bench.run()
+    assert bench.condition("Ready") == ("False", "NotReferenced")
+    assert bench.vms() == before
 
 
 async def test_a_provider_that_was_never_reached_says_why_on_its_machines(

@@ -7,9 +7,11 @@ from typing import Any
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import OwnerReference
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import NAMESPACES
 from banlieue.sdk import shape
 from banlieue.sdk.driver import Backend, MachineRef, MachineState, Task
+from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.identity import OWNER_MACHINE, OWNER_VIRTUAL_MACHINE, Owner, backend_name
 from banlieue.sdk.kube import Conflict, Key, Obj
 from banlieue.sdk.machine.drift import Desired
@@ -118,11 +120,19 @@ class Scope:
         self.machine = type(self.machine).from_api(raw)
 
     def ref(self) -> MachineRef:
-        """The VM this machine stands for, as far as it is known."""
+        """The VM this machine stands for, as far as it is known.
+
+        Raises:
+            NeedsOperator: the owner is not known, so no mark can be compared with it.
+        """
         spec = self.machine.spec
         instance = spec.instance
         if self.owner is None:
-            raise LookupError("a machine without an owner names no VM")
+            raise NeedsOperator(
+                Reason.NOT_REFERENCED,
+                "the owner reference was lost, so it is not known whose VM this is; "
+                "restore the reference to the Machine that owns this object",
+            )
         domain = self.open.domain(self.domain_name)
         return MachineRef(
             owner=self.owner,
