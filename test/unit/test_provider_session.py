@@ -14,6 +14,7 @@ from banlieue.sdk.calls import CallPool
 from banlieue.sdk.driver import About, Changes, Connection, Driver
 from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachable
 from banlieue.sdk.kube import Key
+from banlieue.sdk.provider.feed import FeedLoop
 from banlieue.sdk.provider.ports import OpenProvider
 from banlieue.sdk.provider.session import ProviderSession, Seams, Served
 from banlieue.sdk.testing.fakes import FakeClock, InlinePool
@@ -89,8 +90,8 @@ class Bench:
                 await self.about()
 
 
-def _never(body: Callable[[], None], *, name: str) -> None:
-    del body
+def _never(feed: FeedLoop, *, name: str) -> None:
+    del feed
     assert name == "changes-p"
 
 
@@ -403,8 +404,8 @@ def no_thread_left() -> Iterator[None]:
             assert not thread.is_alive()
 
 
-def _start(body: Callable[[], None], *, name: str) -> None:
-    threading.Thread(target=body, name=name, daemon=True).start()
+def _start(feed: FeedLoop, *, name: str) -> None:
+    threading.Thread(target=feed.run, name=name, daemon=True).start()
 
 
 async def test_a_login_given_up_is_logged_out_when_it_comes_after_all(threaded: Bench) -> None:

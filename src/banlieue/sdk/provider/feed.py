@@ -36,6 +36,7 @@ class FeedLoop:
         self._deliver = deliver
         self._lost = lost
         self._stopped = threading.Event()
+        self._failures = 0
 
     def stop(self) -> None:
         """End at the next chance; answers that arrive afterwards are dropped."""
@@ -43,28 +44,33 @@ class FeedLoop:
 
     def run(self) -> None:
         """The body of the thread."""
-        failures = 0
-        while not self._stopped.is_set():
-            try:
-                changes = self._feed.changes(POLL)
-            except DriverError as error:
-                failures += 1
-                if self._stopped.is_set():
-                    return
-                self._lost(error)
-                self._stopped.wait(_pause(error, failures))
-                continue
-            # Top of the thread's loop: a defect in a driver must not end the feed unseen.
-            except Exception as error:
-                failures += 1
-                log.exception("change feed failed")
-                self._stopped.wait(_pause(error, failures))
-                continue
+        while (pause := self.step()) is not None:
+            self._stopped.wait(pause)
+
+    def step(self) -> float | None:
+        """Ask once, and say how many seconds to rest before the next time; None when stopped."""
+        if self._stopped.is_set():
+            return None
+        try:
+            changes = self._feed.changes(POLL)
+        except DriverError as error:
+            self._failures += 1
             if self._stopped.is_set():
-                return
-            if failures:
-                failures, changes = 0, Changes(changes.uuids, changes.tasks, everything=True)
-            self._deliver(changes)
+                return None
+            self._lost(error)
+            return _pause(error, self._failures)
+        # Top of the thread's loop: a defect in a driver must not end the feed unseen.
+        except Exception as error:
+            self._failures += 1
+            log.exception("change feed failed")
+            return _pause(error, self._failures)
+        if self._stopped.is_set():
+            return None
+        if self._failures:
+            self._failures = 0
+            changes = Changes(changes.uuids, changes.tasks, everything=True)
+        self._deliver(changes)
+        return 0.0
 
 
 def _pause(error: Exception, failures: int) -> float:

@@ -53,10 +53,10 @@ class Pool(RunInThread, Protocol):
 
 
 class StartThread(Protocol):
-    """Starts a long-lived thread; injected so that a simulator can step the work instead."""
+    """Starts the thread of a feed; injected so that a simulator can step the feed instead."""
 
-    def __call__(self, body: Callable[[], None], *, name: str) -> None:
-        """Run `body` in a daemon thread of that name."""
+    def __call__(self, feed: FeedLoop, *, name: str) -> None:
+        """Run the feed in a daemon thread of that name."""
 
 
 class Listener(Protocol):
@@ -69,9 +69,9 @@ class Listener(Protocol):
         """The session was lost, refused or found again; its Provider wants a pass."""
 
 
-def start_thread(body: Callable[[], None], *, name: str) -> None:
+def start_thread(feed: FeedLoop, *, name: str) -> None:
     """The `StartThread` of a real process."""
-    threading.Thread(target=body, name=name, daemon=True).start()
+    threading.Thread(target=feed.run, name=name, daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +407,7 @@ class ProviderSession:
                 _into(loop, self._feed_lost, feed, error)
 
             self._feed = feed = FeedLoop(driver, deliver, lost)
-            self._start(feed.run, name=f"changes-{self.key.name}")
+            self._start(feed, name=f"changes-{self.key.name}")
 
     def _feed_answered(self, feed: FeedLoop, changes: Changes) -> None:
         if feed is self._feed:

@@ -1,8 +1,9 @@
 """The provider role: everything one backend needs to serve Providers, put together."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from random import Random
+from typing import Any, Protocol
 
 from banlieue.api import names
 from banlieue.api.resources import NAMESPACES, PROVIDERS, VM_IMAGES
@@ -10,16 +11,27 @@ from banlieue.sdk.calls import CallPool
 from banlieue.sdk.driver import Backend, Changes
 from banlieue.sdk.image import reconciler as images
 from banlieue.sdk.image.reconciler import ImageReconciler
-from banlieue.sdk.kube import Key
+from banlieue.sdk.kube import Key, ObjectReader
 from banlieue.sdk.machine import reconciler as machines
 from banlieue.sdk.machine.reconciler import MachineReconciler
 from banlieue.sdk.provider import in_use
 from banlieue.sdk.provider import reconciler as providers
-from banlieue.sdk.provider.leases import ProviderLeases
+from banlieue.sdk.provider.leases import MakeCandidate, ProviderLeases
 from banlieue.sdk.provider.reconciler import ProviderReconciler
+from banlieue.sdk.provider.session import Pool, StartThread, start_thread
 from banlieue.sdk.provider.sessions import ProviderSessions
-from banlieue.sdk.reconcile import Change, Controller, Priority, Request, Watch
-from banlieue.sdk.runtime.process import Process
+from banlieue.sdk.reconcile import (
+    Change,
+    Clock,
+    Context,
+    Controller,
+    Enqueue,
+    Priority,
+    Request,
+    Watch,
+)
+from banlieue.sdk.runtime.health import Health
+from banlieue.sdk.runtime.process import Hook
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,44 @@ class Scope:
     installation_namespace: str = names.SYSTEM_NAMESPACE
 
 
+class Host(Protocol):
+    """What the role asks of the process it runs in; a simulator may have one of its own."""
+
+    @property
+    def context(self) -> Context:
+        """The injected seams."""
+
+    @property
+    def cache(self) -> ObjectReader:
+        """The cache of watched kinds."""
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+
+    @property
+    def rng(self) -> Random:
+        """Jitter and identities."""
+
+    @property
+    def health(self) -> Health:
+        """Where readiness is reported."""
+
+    @property
+    def candidate(self) -> MakeCandidate:
+        """Makes the candidates for the Leases of Providers."""
+
+    @property
+    def enqueue(self) -> Enqueue:
+        """Asks a controller for a pass."""
+
+    def add_controller(self, controller: Controller) -> None:
+        """Run a controller."""
+
+    def on_stop(self, hook: Hook) -> None:
+        """Call when no pass runs any more."""
+
+
 class ProviderRole:
     """Adds the three controllers of a backend to a process.
 
@@ -38,9 +88,19 @@ class ProviderRole:
         process: runs them; nothing is started here.
         backend: what is served.
         scope: which Providers.
+        make_pool: makes what runs the calls to the backend of one Provider; None means threads.
+        start: starts the thread that listens to a change feed.
     """
 
-    def __init__(self, process: Process, backend: Backend[Any], scope: Scope) -> None:
+    def __init__(
+        self,
+        process: Host,
+        backend: Backend[Any],
+        scope: Scope,
+        *,
+        make_pool: Callable[[Key], Pool] | None = None,
+        start: StartThread = start_thread,
+    ) -> None:
         self._process = process
         self._backend = backend
         context = process.context
@@ -49,8 +109,9 @@ class ProviderRole:
             backend,
             clock=process.clock,
             rng=process.rng,
-            make_pool=lambda key: CallPool(f"{backend.name} {key}"),
+            make_pool=make_pool or (lambda key: CallPool(f"{backend.name} {key}")),
             leased=self._leases.held,
+            start=start,
         )
         self._provider_reconciler = ProviderReconciler(
             context,
