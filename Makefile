@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 NAME   ?= banlieue
+export E2E_CLUSTER ?= local
 
 .DEFAULT_GOAL := help
 
