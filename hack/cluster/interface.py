@@ -69,3 +69,7 @@ class Cluster(Protocol):
     def save_logs(self, directory: Path) -> None:
         """Copy what the daemons and the pods said into a directory, as far as it is there."""
         ...
+
+    def status(self) -> str:
+        """How it is, for people, in one line."""
+        ...

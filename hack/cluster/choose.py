@@ -1,0 +1,33 @@
+"""Chooses what a cluster is made of: `E2E_CLUSTER=local` (default) or `kind`."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hack.cluster.interface import Cluster, ClusterError
+
+VARIABLE: Final = "E2E_CLUSTER"
+
+
+def cluster_from_environment(
+    name: str,
+    say: Callable[[str], None] = lambda _: None,
+    environ: Mapping[str, str] = os.environ,
+) -> Cluster:
+    """The cluster of that name, up or not, of the kind that the environment asks for.
+
+    Args:
+        name: Lower-case letters, digits and dashes.
+        say: Is told every step.
+        environ: Environment variables.
+
+    Raises:
+        ClusterError: The name is unfit, or the environment asks for an unknown kind.
+    """
+    kind = environ.get(VARIABLE) or "local"
+    if kind == "local":
+        # Imported late: whoever uses kind needs none of the libraries of the other.
+        from hack.cluster.local.lifecycle import LocalCluster
+
+        return LocalCluster.named(name, say, environ)
+    raise ClusterError(f"{VARIABLE} is {kind!r}; it can be local or kind")

@@ -1,0 +1,66 @@
+"""The few questions to the API server that tell whether a cluster is up."""
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from hack.cluster.local.paths import Place
+from hack.cluster.local.pki import NODE_NAME
+from hack.cluster.local.ranges import Range
+
+_ANSWER_SECONDS: Final = 5.0
+
+
+class Api:
+    """The API server of a cluster, as its administrator sees it. Never ready is an answer too."""
+
+    def __init__(self, place: Place, addresses: Range) -> None:
+        self._url = addresses.api_url
+        tls = ssl.create_default_context(cafile=str(place.pki / "ca.crt"))
+        tls.load_cert_chain(place.pki / "admin.crt", place.pki / "admin.key")
+        # A proxy of the host's environment has nothing to do with it.
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
+        )
+
+    def ready(self) -> bool:
+        """Whether it serves."""
+        return self._ask("/readyz") is not None
+
+    def node_ready(self, since: datetime) -> bool:
+        """Whether the kubelet has said since then that the node is ready, and answers itself."""
+        node = self._read(f"/api/v1/nodes/{NODE_NAME}")
+        conditions = node.get("status", {}).get("conditions", []) if node else []
+        ready = next((one for one in conditions if one["type"] == "Ready"), None)
+        if ready is None or ready["status"] != "True":
+            return False
+        # The word of an earlier run of the node stands until the kubelet speaks again.
+        said = datetime.fromisoformat(ready["lastHeartbeatTime"])
+        if said < since.astimezone(UTC).replace(microsecond=0):
+            return False
+        return self._ask(f"/api/v1/nodes/{NODE_NAME}/proxy/healthz") is not None
+
+    def takes_pods(self) -> bool:
+        """Whether a pod can be made in the namespace `default` now."""
+        account = self._read("/api/v1/namespaces/default/serviceaccounts/default")
+        root = self._read("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")
+        return account is not None and root is not None
+
+    def _read(self, path: str) -> dict[str, Any] | None:
+        answer = self._ask(path)
+        if answer is None:
+            return None
+        document: dict[str, Any] = json.loads(answer)
+        return document
+
+    def _ask(self, path: str) -> bytes | None:
+        try:
+            # The URL is our own, and the handlers above know no other scheme that matters.
+            with self._opener.open(f"{self._url}{path}", timeout=_ANSWER_SECONDS) as response:
+                content: bytes = response.read()
+                return content
+        except (OSError, urllib.error.URLError):
+            return None

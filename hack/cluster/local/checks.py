@@ -1,0 +1,139 @@
+"""Whether this host can carry a cluster, and what is missing if not."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hack.cluster.interface import ClusterError
+from hack.cluster.local import render
+from hack.tools.catalog import ToolError, find_tool
+
+BUILD: Final = "python hack/tools/build.py --group cluster"
+
+_PROGRAMS: Final = {
+    "runc": "runc",
+    "nft": "nftables",
+    "ip": "iproute2",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "setsid": "util-linux",
+    "mount": "mount",
+}
+_PLUGINS: Final = ("ptp", "host-local", "loopback")
+_PLUGINS_PACKAGE: Final = "containernetworking-plugins"
+_PLUGIN_FOLDERS: Final = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
+# Where administration programs are; the PATH of a plain user may lack them.
+_SEARCHED: Final = "/usr/local/sbin:/usr/sbin:/sbin"
+# Containers' layers are mounted on top of it, which these cannot carry.
+_UNFIT_FILE_SYSTEMS: Final = ("overlay", "aufs", "tmpfs", "ramfs", "ecryptfs", "nfs", "fuse", "9p")
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+# The kubelet reports a full disk, and runs nothing, below one per cent.
+_FREE_SHARE: Final = 0.015
+_FREE_BYTES: Final = 3 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What a node is made of, where it is on the host.
+
+    Attributes:
+        tools: Daemons and their helpers by name.
+        runc: What starts containers.
+        cni: Folder of the plugins that connect pods.
+    """
+
+    tools: Mapping[str, Path]
+    runc: Path
+    cni: Path
+
+
+def require_root() -> None:
+    """Raise ClusterError unless we are root."""
+    if os.geteuid() != 0:
+        raise ClusterError(
+            "a local cluster needs root, for namespaces and mounts; run it as root "
+            '(`sudo -E env "PATH=$PATH" ...`), or set E2E_CLUSTER=kind to use Docker or Podman'
+        )
+
+
+def find_programs() -> Programs:
+    """Find everything that a node is made of.
+
+    Raises:
+        ClusterError: Something is missing; the message names all that is, and the commands.
+    """
+    packages = {package for name, package in _PROGRAMS.items() if which(name) is None}
+    cni = _plugin_folder()
+    if cni is None:
+        packages.add(_PLUGINS_PACKAGE)
+    tools: dict[str, Path] = {}
+    unbuilt = []
+    for name in (*render.DAEMONS, *render.HELPERS):
+        try:
+            tools[name] = find_tool(name)
+        except ToolError as error:
+            unbuilt.append(f"{name}: {error}")
+    problems = []
+    if packages:
+        problems.append(
+            "packages are missing: "
+            f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
+        )
+    if unbuilt:
+        problems.append("\n  ".join([f"tools are not built; run `{BUILD}`:", *unbuilt]))
+    runc = which("runc")
+    if problems or runc is None or cni is None:
+        raise ClusterError("\n".join(problems))
+    return Programs(tools, runc, cni)
+
+
+def require_fit_disk(folder: Path) -> None:
+    """Raise ClusterError unless the folder's file system can carry containers, and has room."""
+    kind = file_system_type(folder.resolve(), _MOUNTS.read_text(encoding="utf-8"))
+    remedy = "name a folder on ext4 or xfs in E2E_CLUSTER_STATE"
+    if kind.startswith(_UNFIT_FILE_SYSTEMS):
+        raise ClusterError(
+            f"{folder} is on a file system of type {kind}, which cannot carry containers; {remedy}"
+        )
+    usage = shutil.disk_usage(folder)
+    needed = max(_FREE_BYTES, int(usage.total * _FREE_SHARE))
+    if usage.free < needed:
+        raise ClusterError(
+            f"{folder} has {usage.free >> 20} MiB free, a cluster needs {needed >> 20}; "
+            f"make room, or {remedy}"
+        )
+
+
+def file_system_type(folder: Path, mountinfo: str) -> str:
+    """Type of the file system that holds a folder; `mountinfo` as in /proc/self/mountinfo."""
+    found, longest = "", -1
+    for line in mountinfo.splitlines():
+        fields, _, rest = line.partition(" - ")
+        mount_point = Path(fields.split()[4].replace("\\040", " "))
+        # Of two on one mount point the later one hides the other.
+        if folder.is_relative_to(mount_point) and len(mount_point.parts) >= longest:
+            found, longest = rest.split()[0], len(mount_point.parts)
+    return found
+
+
+def mounts_below(folder: Path, mountinfo: str | None = None) -> list[Path]:
+    """Mount points in a folder, as the host sees them."""
+    text = _MOUNTS.read_text(encoding="utf-8") if mountinfo is None else mountinfo
+    points = [Path(line.split()[4].replace("\\040", " ")) for line in text.splitlines()]
+    return [point for point in points if point.is_relative_to(folder)]
+
+
+def which(program: str) -> Path | None:
+    """A program of the host, or None."""
+    found = shutil.which(program) or shutil.which(program, path=_SEARCHED)
+    return Path(found) if found else None
+
+
+def _plugin_folder() -> Path | None:
+    for folder in map(Path, _PLUGIN_FOLDERS):
+        if all(os.access(folder / plugin, os.X_OK) for plugin in _PLUGINS):
+            return folder
+    return None

@@ -1,0 +1,310 @@
+"""A cluster of one node on this host, without Docker: up, down, and what lies between."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from hack.cluster.interface import ClusterError, Leave
+from hack.cluster.local import (
+    cgroups,
+    checks,
+    images,
+    network,
+    node_control,
+    pki,
+    processes,
+    ranges,
+    record,
+    render,
+)
+from hack.cluster.local.api import Api
+from hack.cluster.local.lock import locked
+from hack.cluster.local.paths import Place
+from hack.cluster.local.ranges import Range
+from hack.cluster.local.record import Phase, Record
+
+Say = Callable[[str], None]
+
+_RANGES_LOCK: Final = ".ranges.lock"
+_READY_SECONDS: Final = 240.0
+_ANSWER_SECONDS: Final = 60.0
+_PAUSE_SECONDS: Final = 0.1
+# What a fresh start goes on with: images, certificates, and the record itself.
+_KEPT_FOR_IMAGES: Final = ("containerd", "pki", record.FILE)
+# What has no meaning without a running node.
+_OF_THE_RUN: Final = ("run", "tmp")
+
+
+class LocalCluster:
+    """One cluster; see `hack.cluster.interface.Cluster`."""
+
+    def __init__(self, place: Place, say: Say, environ: Mapping[str, str]) -> None:
+        self._place = place
+        self._say = say
+        self._environ = environ
+
+    @classmethod
+    def named(
+        cls, name: str, say: Say = lambda _: None, environ: Mapping[str, str] = os.environ
+    ) -> "LocalCluster":
+        """The cluster of that name, up or not; raises ClusterError when the name is unfit."""
+        return cls(Place.of(name, environ), say, environ)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._place.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of an administrator; there once it is up."""
+        return self._place.kubeconfig
+
+    @property
+    def host_address(self) -> str:
+        """Address at which pods reach what listens on this host; ClusterError unless it is up."""
+        return str(self._require_up().range.host)
+
+    def up(self) -> None:
+        """Start it and wait until it runs pods; a success when it is up already.
+
+        Raises:
+            ClusterError: It cannot be started; what was begun is cleaned up, and the message has
+                the last lines of the daemons' logs.
+        """
+        checks.require_root()
+        with self._locked():
+            known = record.read(self._place.state)
+            if known and known.phase is Phase.UP and self._is_running(known):
+                self._await_api(known)
+                self._say(f"cluster {self.name} is up already")
+                return
+            programs = checks.find_programs()
+            self._place.clusters.mkdir(parents=True, exist_ok=True)
+            checks.require_fit_disk(self._place.clusters)
+            if known and known.phase is not Phase.DOWN:
+                self._say(f"the last node of {self.name} ended without `down`; cleaning up first")
+                self._tear_down(known, Leave.EVERYTHING if known.resumable else Leave.IMAGES)
+            self._bring_up(known, programs)
+
+    def down(self, leave: Leave = Leave.IMAGES) -> None:
+        """End it, up or half up or killed; a success when it is not there.
+
+        Raises:
+            ClusterError: Something of it could not be removed; the rest is.
+        """
+        checks.require_root()
+        with self._locked():
+            known = record.read(self._place.state)
+            if known is None:
+                self._sweep_without_record()
+                self._say(f"there is no cluster {self.name}")
+                return
+            if leave is Leave.EVERYTHING and known.phase is Phase.STARTING and not known.resumable:
+                # It never got as far as to have anything worth keeping.
+                leave = Leave.IMAGES
+            self._say(f"ending cluster {self.name}")
+            self._tear_down(known, leave)
+            self._say(f"cluster {self.name} is down; kept: {leave.value}")
+
+    def load(self, *archives: Path) -> None:
+        """Give the node images from docker-archive files.
+
+        Raises:
+            ClusterError: It is not up, or an archive is not readable.
+        """
+        known = self._require_up()
+        assert known.node is not None  # noqa: S101 - _require_up has seen it
+        for archive in archives:
+            self._say(f"loading {archive.name}")
+            images.load(known.node, archive)
+
+    def save_logs(self, directory: Path) -> None:
+        """Copy what daemons and pods said into a directory, as far as it is there."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for source, target in ((self._place.logs, "node"), (self._place.pod_logs, "pods")):
+            if source.is_dir():
+                shutil.copytree(source, directory / target, dirs_exist_ok=True)
+
+    def status(self) -> str:
+        """What is to say of it, in one line."""
+        known = record.read(self._place.state)
+        if known is None:
+            return f"{self.name}: not there"
+        if self._is_running(known):
+            serves = known.phase is Phase.UP and Api(self._place, known.range).ready()
+            state = "up" if serves else "running, but its API server does not answer"
+            pid = known.node.pid if known.node else 0
+            return f"{self.name}: {state}, {known.range}, node {pid}, {self.kubeconfig}"
+        if known.phase is Phase.DOWN:
+            return f"{self.name}: down, kept: {'everything' if known.resumable else 'images'}"
+        return f"{self.name}: ended without `down`; the next `up` or `down` cleans up"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        waits = f"another command works on cluster {self.name}; waiting for it"
+        with locked(self._place.lock, lambda: self._say(waits)):
+            yield
+
+    def _require_up(self) -> Record:
+        known = record.read(self._place.state)
+        if known is None or known.phase is not Phase.UP or not self._is_running(known):
+            raise ClusterError(
+                f"cluster {self.name} is not up; run: python -m hack.cluster up --name {self.name}"
+            )
+        return known
+
+    def _is_running(self, known: Record) -> bool:
+        words = node_control.words(self._place)
+        return known.node is not None and processes.is_ours(known.node, words)
+
+    def _await_api(self, known: Record) -> None:
+        api = Api(self._place, known.range)
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while not api.ready():
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the node of {self.name} runs, but its API server does not answer; end it by "
+                    f"`python -m hack.cluster down --name {self.name}` and start it again:\n"
+                    f"{node_control.tails(self._place.logs)}"
+                )
+            time.sleep(_PAUSE_SECONDS)
+
+    def _bring_up(self, known: Record | None, programs: checks.Programs) -> None:
+        started = time.monotonic()
+        current = self._reserve(known)
+        resumes = current.resumable
+        self._say(f"{'resuming' if resumes else 'starting'} cluster {self.name} at {current.range}")
+        try:
+            self._start_node(current, programs)
+        except BaseException as error:
+            self._say(f"cluster {self.name} does not come up; cleaning up")
+            tails = node_control.tails(self._place.logs)
+            found = record.read(self._place.state) or current
+            leave = Leave.EVERYTHING if resumes else Leave.IMAGES if known else Leave.NOTHING
+            self._tear_down(found, leave)
+            if isinstance(error, ClusterError):
+                raise ClusterError(f"{error}\n{tails}") from error
+            raise
+        self._say(f"cluster {self.name} is up after {time.monotonic() - started:.1f} s")
+
+    def _reserve(self, known: Record | None) -> Record:
+        """Choose the range and write it down before anybody else chooses."""
+        state = self._place.state
+        with locked(self._place.clusters / _RANGES_LOCK):
+            routes = network.host_networks()
+            taken = [one.range for one in self._others()]
+            wanted = self._environ.get(ranges.VARIABLE)
+            if known and known.resumable:
+                # Its objects hold addresses of it.
+                chosen = known.range
+                ranges.check(chosen, routes, taken)
+            elif wanted:
+                chosen = Range.parse(wanted)
+                ranges.check(chosen, routes, taken)
+            else:
+                chosen = ranges.choose(routes, taken, known.range if known else None)
+            state.mkdir(mode=0o700, exist_ok=True)
+            current = Record(
+                self.name, chosen, Phase.STARTING, resumable=bool(known and known.resumable)
+            )
+            current.write(state)
+        return current
+
+    def _others(self) -> Iterator[Record]:
+        for folder in self._place.clusters.iterdir():
+            if not folder.is_dir() or folder == self._place.state:
+                continue
+            try:
+                other = record.read(folder)
+            except ClusterError:
+                continue
+            if other and (other.phase is not Phase.DOWN or other.resumable):
+                yield other
+
+    def _start_node(self, current: Record, programs: checks.Programs) -> None:
+        place, addresses = self._place, current.range
+        place.logs.mkdir(exist_ok=True)
+        place.configuration.mkdir(exist_ok=True)
+        pki.write_all(place, addresses)
+        render.write_all(place, addresses, programs.runc, programs.cni)
+        cgroups.create(place.cgroup, cgroups.hierarchies())
+        since = datetime.now(UTC)
+        with node_control.NodeStart(place) as node:
+            # Written before the node does anything: from here on everybody can end it.
+            current = current.changed(node=node.process)
+            current.write(place.state)
+            network.connect(place.link, place.name, node.process.pid, addresses)
+            node.prepare(programs.tools, addresses)
+            self._start_daemons(node, since, addresses)
+            current.changed(phase=Phase.UP, resumable=False).write(place.state)
+            node.stay()
+
+    def _start_daemons(
+        self, node: node_control.NodeStart, since: datetime, addresses: Range
+    ) -> None:
+        api = Api(self._place, addresses)
+        self._say("starting etcd, the API server and containerd")
+        node.start(render.ETCD, render.API_SERVER, render.CONTAINERD)
+        pause = images.pause_archive()
+        self._await(node, lambda: images.answers(node.process), "containerd answers")
+        images.load(node.process, pause)
+        self._await(node, api.ready, "the API server answers")
+        self._say("starting the controllers, the scheduler, the kubelet and kube-proxy")
+        node.start(pki.CONTROLLER_MANAGER, pki.SCHEDULER, pki.KUBELET, pki.PROXY)
+        self._await(node, lambda: api.node_ready(since), "the node is ready")
+        self._await(node, api.takes_pods, "pods can be made")
+
+    def _await(
+        self, node: node_control.NodeStart, condition: Callable[[], bool], what: str
+    ) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        while not condition():
+            node.check()
+            if time.monotonic() > deadline:
+                raise ClusterError(f"gave up after {_READY_SECONDS:.0f} s waiting until {what}")
+            time.sleep(_PAUSE_SECONDS)
+
+    def _tear_down(self, known: Record, leave: Leave) -> None:
+        """End the node and remove what it leaves; every step is fine with finding nothing."""
+        place = self._place
+        if known.node is not None:
+            processes.kill(known.node, node_control.words(place))
+        network.disconnect(place.link, place.name)
+        cgroups.remove(place.cgroup, cgroups.hierarchies())
+        mounted = checks.mounts_below(place.state)
+        if mounted:
+            raise ClusterError(
+                f"file systems are mounted in {place.state}: "
+                f"{', '.join(map(str, mounted))}; unmount them, then run the same again"
+            )
+        if leave is Leave.NOTHING:
+            _remove(place.state)
+            return
+        for entry in list(place.state.iterdir()):
+            goes = entry.name not in _KEPT_FOR_IMAGES
+            if entry.name in _OF_THE_RUN or (leave is Leave.IMAGES and goes):
+                _remove(entry)
+        # Written last: whoever is killed before this leaves a record that says what to clean.
+        known.changed(phase=Phase.DOWN, resumable=leave is Leave.EVERYTHING, node=None).write(
+            place.state
+        )
+
+    def _sweep_without_record(self) -> None:
+        # Nothing of ours is on the host without a record, but for an empty directory.
+        network.disconnect(self._place.link, self._place.name)
+        cgroups.remove(self._place.cgroup, cgroups.hierarchies())
+        if self._place.state.is_dir():
+            _remove(self._place.state)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,92 @@
+"""The file systems of a node. All of it happens in the node's own mount namespace."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from hack.cluster.local import paths
+
+TOOLS: Final = paths.INSIDE_TOOLS
+# Folders of the state directory that take the place of the host's.
+_OWN: Final = {"var": "/var", "tmp": "/tmp"}  # noqa: S108 - the node's own
+_VAR_FOLDERS: Final = ("lib", "log", "cache", "tmp")
+# The kubelet sets these for the whole host. It finds them set here, and the host keeps its own.
+_TUNABLES: Final = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+def prepare(state: Path, tools: Mapping[str, str]) -> None:
+    """Mount everything.
+
+    Args:
+        state: State directory on the host.
+        tools: Programs by name, where they are on the host.
+
+    Raises:
+        CalledProcessError: A mount was refused.
+        OSError: A file could not be made.
+    """
+    _mount("-t", "proc", "proc", "/proc")
+    # Built up beside the state and moved into place, because state and tools may be anywhere,
+    # also where the new file systems will hide them.
+    run = state / "run"
+    run.mkdir(exist_ok=True)
+    _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", str(run))
+    home = run / paths.INSIDE.relative_to("/run")
+    _bind_tools(home / "tools", tools)
+    inner_state = home / "state"
+    inner_state.mkdir()
+    _mount("--bind", str(state), str(inner_state))
+    tunables = _write_tunables(home / "tunables")
+    _mount("--move", str(run), "/run")
+    _own_folders()
+    for name in tunables:
+        target = Path("/proc/sys") / name
+        if target.exists():
+            _mount("--bind", str(paths.INSIDE / "tunables" / name), str(target))
+    kubelet = str(paths.INSIDE_STATE / "kubelet")
+    Path(kubelet).mkdir(exist_ok=True)
+    # Volumes that a pod mounts must show up in other pods.
+    _mount("--bind", kubelet, kubelet)
+    _mount("--make-shared", kubelet)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="ascii")
+    os.chdir("/")
+
+
+def _bind_tools(folder: Path, tools: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True)
+    for name, program in tools.items():
+        (folder / name).touch(mode=0o755)
+        _mount("--bind", program, str(folder / name))
+
+
+def _write_tunables(folder: Path) -> list[str]:
+    for name, value in _TUNABLES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{value}\n", encoding="ascii")
+    return list(_TUNABLES)
+
+
+def _own_folders() -> None:
+    for name, target in _OWN.items():
+        folder = Path(str(paths.INSIDE_STATE / name))
+        folder.mkdir(exist_ok=True)
+        _mount("--bind", str(folder), target)
+    Path("/tmp").chmod(0o1777)  # noqa: S108 - the node's own
+    for name in _VAR_FOLDERS:
+        Path("/var", name).mkdir(exist_ok=True)
+    run = Path("/var/run")
+    if not run.is_symlink():
+        run.symlink_to("/run")
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True, capture_output=True, text=True)
