@@ -4,9 +4,10 @@ A field set is a set of paths to leaves. A step is a member name, or the key of 
 that merges by key or by value; every other list is one leaf.
 """
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from banlieue.sdk.testing.plain import clone
 
 Value = Any
 """A JSON value."""
@@ -59,7 +60,7 @@ def assign(root: dict[str, Any], path: Path, value: Value) -> None:
         if isinstance(step, str):
             if following is None:
                 if value != {} or not isinstance(here.get(step), dict):
-                    here[step] = copy.deepcopy(value)
+                    here[step] = clone(value)
                 return
             fresh: Value = [] if isinstance(following, tuple) else {}
             if not isinstance(here.get(step), type(fresh)):

@@ -1,8 +1,9 @@
 """JSON patch (RFC 6902): `test`, `add`, `replace` and `remove`, the operations our writers use."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from banlieue.sdk.testing.plain import clone
 
 Document = Any
 """A JSON value: dict, list, string, number, boolean or None."""
@@ -23,7 +24,7 @@ def apply_patch(document: Document, ops: Sequence[Mapping[str, Any]]) -> Documen
 
     Raises `TestFailed` and `PatchError`.
     """
-    result = copy.deepcopy(document)
+    result = clone(document)
     for op in ops:
         result = _apply(result, op)
     return result
@@ -40,9 +41,9 @@ def _apply(document: Document, op: Mapping[str, Any]) -> Document:
     if not pointer:
         if kind == "remove":
             raise PatchError("the whole document cannot be removed")
-        return copy.deepcopy(op.get("value"))
+        return clone(op.get("value"))
     parent = _lookup(document, pointer[:-1])
-    _change(parent, pointer[-1], str(kind), copy.deepcopy(op.get("value")))
+    _change(parent, pointer[-1], str(kind), clone(op.get("value")))
     return document
 
 

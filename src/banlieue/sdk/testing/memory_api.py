@@ -24,7 +24,6 @@ that did happen.
 """
 
 import asyncio
-import copy
 import itertools
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +37,7 @@ from banlieue.sdk.kube import STATUS, AlreadyExists, Conflict, Invalid, Key, Not
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.testing import field_sets, json_patch, selectors
 from banlieue.sdk.testing.memory_cache import MemoryCache
+from banlieue.sdk.testing.plain import clone
 from banlieue.sdk.testing.stored import (
     SERVER_FIELDS,
     Stored,
@@ -75,6 +75,9 @@ class Call:
 
 Hook = Callable[[Call, Moment], None]
 
+Backup = dict[tuple[Resource, Key], Stored]
+"""A copy of everything, to roll back to."""
+
 
 class MemoryApi:
     """An `ApiClient` whose server is a dictionary; see the module's text for its use."""
@@ -109,12 +112,12 @@ class MemoryApi:
         meta.setdefault("generation", 1)
         stored = Stored(fresh, {(OTHER, ""): {path for path, _ in owned_leaves(fresh)}})
         self._commit(resource, key, before, stored, own=False)
-        return copy.deepcopy(fresh)
+        return clone(fresh)
 
     def edit(self, resource: Resource, key: Key, change: Callable[[Obj], object]) -> Obj:
         """Let `change` alter a copy of the object, spec, status or metadata, and store that."""
         before = self._stored(resource, key)
-        fresh = copy.deepcopy(before.obj)
+        fresh = clone(before.obj)
         change(fresh)
         after = Stored(without_nulls(fresh), copy_owned(before.owned))
         hand_over(before.obj, after, (OTHER, ""))
@@ -132,20 +135,44 @@ class MemoryApi:
     def peek(self, resource: Resource, key: Key) -> Obj | None:
         """A copy of the stored object, without a call being recorded."""
         stored = self._objects.get(resource, {}).get(key)
-        return copy.deepcopy(stored.obj) if stored else None
+        return clone(stored.obj) if stored else None
 
     def peek_all(self, resource: Resource) -> list[Obj]:
         """Copies of all stored objects of the kind, by key."""
         kept = self._objects.get(resource, {})
-        return [copy.deepcopy(kept[key].obj) for key in sorted(kept)]
+        return [clone(kept[key].obj) for key in sorted(kept)]
 
     def writes(self) -> list[Call]:
         """The client's calls that changed something."""
         return [call for call in self.calls if call.changed]
 
-    def subscribe(self, callback: Callable[[Change], None]) -> None:
-        """Call `callback` with every change, in order, in the task that makes it."""
+    def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `callback` with every change, in order, in the task that makes it.
+
+        All get the same objects, so they must not change them. The answer ends the subscription.
+        """
         self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback)
+
+    def backup(self) -> Backup:
+        """Everything that is stored, as a copy of etcd's data holds it."""
+        return {
+            (resource, key): Stored(clone(stored.obj), copy_owned(stored.owned))
+            for resource, kept in self._objects.items()
+            for key, stored in kept.items()
+        }
+
+    def roll_back(self, backup: Backup) -> None:
+        """Let everything be as it was, versions included; later writes get versions never seen."""
+        for resource, kept in tuple(self._objects.items()):
+            for key in [key for key in kept if (resource, key) not in backup]:
+                self._tell(resource, key, kept.pop(key), None, own=False)
+        for (resource, key), stored in backup.items():
+            before = self._objects.setdefault(resource, {}).get(key)
+            after = Stored(clone(stored.obj), copy_owned(stored.owned))
+            self._objects[resource][key] = after
+            if before is None or before.obj != after.obj:
+                self._tell(resource, key, before, after, own=False)
 
     def intercept(self, hook: Hook) -> Callable[[], None]:
         """Run `hook` around every client call; the answer takes the hook off again."""
@@ -176,7 +203,7 @@ class MemoryApi:
         """Read one object live."""
 
         def read(_call: Call) -> Obj:
-            return copy.deepcopy(self._stored(resource, key).obj)
+            return clone(self._stored(resource, key).obj)
 
         return await self._serve(Call("get", resource, key), read)
 
@@ -305,7 +332,7 @@ class MemoryApi:
         call.changed = True
         stored = Stored(fresh, {(call.manager, ""): owned})
         self._commit(call.resource, call.key, None, stored, own=True)
-        return copy.deepcopy(fresh)
+        return clone(fresh)
 
     def _apply(self, call: Call, obj: Obj) -> Obj:
         before = self._stored(call.resource, call.key)
@@ -319,7 +346,7 @@ class MemoryApi:
         owner = (call.manager, call.subresource)
         owned = copy_owned(before.owned)
         others = set[field_sets.Path]().union(*(s for o, s in owned.items() if o != owner))
-        after = Stored(copy.deepcopy(before.obj), owned)
+        after = Stored(clone(before.obj), owned)
         field_sets.discard_all(after.obj, owned.get(owner, set()) - set(wanted) - others)
         for path, value in wanted.items():
             field_sets.assign(after.obj, path, value)
@@ -334,7 +361,7 @@ class MemoryApi:
             self._commit(call.resource, call.key, before, after, own=True)
         else:
             before.owned = after.owned
-        return copy.deepcopy(after.obj)
+        return clone(after.obj)
 
     @staticmethod
     def _check_finalizers(before: Obj, after: Obj) -> None:
@@ -351,7 +378,7 @@ class MemoryApi:
             return True
         if before.obj["metadata"].get("deletionTimestamp"):
             return False
-        after = Stored(copy.deepcopy(before.obj), before.owned)
+        after = Stored(clone(before.obj), before.owned)
         after.obj["metadata"] |= {
             "deletionTimestamp": format_time(self._now()),
             "deletionGracePeriodSeconds": 0,
@@ -379,15 +406,28 @@ class MemoryApi:
             kept.pop(key, None)
         else:
             kept[key] = after
+        self._tell(resource, key, before, after, own=own)
+
+    def _tell(
+        self,
+        resource: Resource,
+        key: Key,
+        before: Stored | None,
+        after: Stored | None,
+        *,
+        own: bool,
+    ) -> None:
         change = Change(
             resource,
             key,
-            copy.deepcopy(before.obj) if before else None,
-            copy.deepcopy(after.obj) if after else None,
+            clone(before.obj) if before else None,
+            clone(after.obj) if after else None,
         )
         self.cache.learn(change, own=own)
-        for callback in tuple(self._subscribers):
-            callback(copy.deepcopy(change))
+        if self._subscribers:
+            told = Change(resource, key, clone(change.old), clone(change.new))
+            for callback in tuple(self._subscribers):
+                callback(told)
 
     def _new_uid(self) -> str:
         return str(uuid.UUID(int=next(self._uids)))

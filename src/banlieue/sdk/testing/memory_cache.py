@@ -1,11 +1,11 @@
 """The cache of watched kinds over a `MemoryApi`, which can be made to lag behind."""
 
-import copy
 from collections.abc import Iterator
 
 from banlieue.api.meta import Resource
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change
+from banlieue.sdk.testing.plain import clone
 
 
 class MemoryCache:
@@ -18,13 +18,13 @@ class MemoryCache:
 
     def get(self, resource: Resource, key: Key) -> Obj | None:
         """The newest version that reached the cache."""
-        return copy.deepcopy(self._objects.get(resource, {}).get(key))
+        return clone(self._objects.get(resource, {}).get(key))
 
     def list(self, resource: Resource, *, namespace: str = "") -> Iterator[Obj]:
         """All objects of the kind, by key."""
         for key, obj in sorted(self._objects.get(resource, {}).items()):
             if namespace in {"", key.namespace}:
-                yield copy.deepcopy(obj)
+                yield clone(obj)
 
     def synced(self, *resources: Resource) -> bool:
         """Whether none of the kinds stands in `unsynced`, a set a test may fill."""

@@ -1,12 +1,12 @@
 """An object as the in-memory server stores it, and the rules of what a write may change."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from banlieue.sdk.kube import STATUS, Obj
 from banlieue.sdk.testing import field_sets
+from banlieue.sdk.testing.plain import clone
 
 SERVER_FIELDS = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 """Members of metadata that only the server writes."""
@@ -61,12 +61,12 @@ def owned_leaves(obj: Obj) -> Iterator[tuple[field_sets.Path, Any]]:
 def restrict(before: Obj, after: Obj, subresource: str) -> Obj:
     """Only what this endpoint may change: status through its subresource, all else otherwise."""
     if subresource:
-        merged, source = copy.deepcopy(before), after
+        merged, source = clone(before), after
     else:
         merged, source = without_nulls(after), before
     merged.pop(STATUS, None)
     if source.get(STATUS) is not None:
-        merged[STATUS] = copy.deepcopy(source[STATUS])
+        merged[STATUS] = clone(source[STATUS])
     for name in SERVER_FIELDS:
         if name in before["metadata"]:
             merged["metadata"][name] = before["metadata"][name]
