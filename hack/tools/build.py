@@ -1,4 +1,4 @@
-"""Builds the Go tools that tests and the demo run: `python hack/tools/build.py [NAME ...]`.
+"""Builds the pinned Go tools: `python hack/tools/build.py [--group GROUP | NAME ...]`.
 
 Needs nothing but Python 3.11 and Go. Says nothing when everything is there already.
 """
@@ -16,15 +16,20 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from hack.tools import gobuild
-from hack.tools.catalog import TOOLS, Store, Tool, ToolError, find_tool, tool_named
+from hack.tools.catalog import TOOLS, Group, Store, Tool, ToolError, find_tool, tool_named
 
 _LINE_EVERY_SECONDS: Final = 20.0
+_ALL: Final = "all"
+_NAME_WIDTH: Final = max(len(tool.name) for tool in TOOLS)
 
 
 def main(arguments: Sequence[str] | None = None, out: TextIO | None = None) -> int:
     """Run the command line; returns the exit code."""
     out = out or sys.stdout
-    chosen = _parser().parse_args(arguments)
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    if chosen.names and chosen.group:
+        parser.error("name tools or a group, not both")
     try:
         store = Store.from_environment()
         if chosen.list:
@@ -32,7 +37,8 @@ def main(arguments: Sequence[str] | None = None, out: TextIO | None = None) -> i
         elif chosen.print_path:
             print(find_tool(chosen.print_path, store), file=out)
         else:
-            build_missing([tool_named(name) for name in chosen.names] or TOOLS, store, out)
+            named = [tool_named(name) for name in chosen.names]
+            build_missing(named or tools_of(chosen.group or Group.TEST), store, out)
     except ToolError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -45,14 +51,23 @@ def main(arguments: Sequence[str] | None = None, out: TextIO | None = None) -> i
     return 0
 
 
+def tools_of(group: str) -> tuple[Tool, ...]:
+    """The tools of the group of that name, or of every group for `all`."""
+    return tuple(tool for tool in TOOLS if group in (tool.group, _ALL))
+
+
 def build_missing(tools: Sequence[Tool], store: Store, out: TextIO) -> None:
     """Build those of the tools that are not there yet, one at a time.
 
     Raises:
         ToolError: One of them cannot be built; those before it are kept.
     """
-    if not _missing(tools, store):
+    missing = _missing(tools, store)
+    if not missing:
         return
+    # Before anything is said or waited for: without Go none of it can come true.
+    for tool in missing:
+        gobuild.require_go_for(tool, store)
     waits = "another build is running; waiting for it to end"
     with gobuild.build_lock(store.cache, lambda: print(waits, file=out, flush=True)):
         # Whoever held the lock may have built them.
@@ -119,7 +134,7 @@ def _print_list(store: Store, out: TextIO) -> None:
             state = str(path) if path else f"not built, takes {_about(tool.cold_seconds)}"
         except ToolError as error:
             state = f"error: {error}"
-        print(f"{tool.name:<24} {state}", file=out)
+        print(f"{tool.group:<8} {tool.name:<{_NAME_WIDTH}} {state}", file=out)
 
 
 def _clock(seconds: float) -> str:
@@ -136,11 +151,18 @@ def _parser() -> argparse.ArgumentParser:
     names = ", ".join(tool.name for tool in TOOLS)
     parser = argparse.ArgumentParser(
         prog="build.py",
-        description="Build the pinned Go tools of the tests and keep them in the user's cache.",
+        description="Build the pinned Go tools and keep them in the user's cache.",
         epilog="KUBEBUILDER_ASSETS, when set, names a folder whose etcd, kube-apiserver, kubectl "
         "and, if it is there, kube-controller-manager are used instead.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {names}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"what to build instead of a group: {names}"
+    )
+    parser.add_argument(
+        "--group",
+        choices=[*Group, _ALL],
+        help="what the tests run (the default), what the local cluster runs besides, or both",
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--print-path", metavar="NAME", help="print where that binary is")
     what.add_argument("--list", action="store_true", help="list the tools and where they are")

@@ -1,4 +1,4 @@
-"""Which Go tools the tests need, and where their binaries are.
+"""Which Go tools tests and the local cluster need, and where their binaries are.
 
 Each folder beside this file is a Go module that pins one upstream. A binary lives in
 `<cache>/<module>-<digest>/<name>`, so fresh clones and old checkouts of one machine share it and a
@@ -11,18 +11,44 @@ import platform
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 TOOLS_DIRECTORY: Final = Path(__file__).resolve().parent
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
-
-# What the binaries report of themselves, and what their requests carry as user agent.
-_STAMPED_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+CACHE_VARIABLE: Final = "XDG_CACHE_HOME"
 
 
 class ToolError(Exception):
     """A tool cannot be had; the message says what to do about it."""
+
+
+class Group(StrEnum):
+    """What a tool is for: a machine that only runs the tests does not build a whole cluster."""
+
+    TEST = "test"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """The version that the linker writes into a binary.
+
+    Attributes:
+        module: Go module whose pinned version it is.
+        values: What goes into which variable, each a linker name, `=`, and a value that may use
+            `{version}`, `{major}` and `{minor}`.
+    """
+
+    module: str
+    values: tuple[str, ...]
+
+    def link_flags(self, version: str) -> list[str]:
+        """The linker's options, for a version such as `v1.36.3`."""
+        major, minor = version.removeprefix("v").split(".")[:2]
+        filled = (value.format(version=version, major=major, minor=minor) for value in self.values)
+        return [f"-X {value}" for value in filled]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +61,8 @@ class Tool:
         package: What `go build` compiles, an import path or `.`.
         cold_seconds: How long a build takes on two cores with an empty Go build cache but after the
             tools listed before it; used only to say what is left.
-        stamped_by: Go module whose pinned version is linked in as the Kubernetes version.
+        group: What it is built for.
+        stamp: Where the version goes that the binary reports, or None.
         asset: Whether a directory named by KUBEBUILDER_ASSETS `must` or `may` hold the binary, or
             `never` does.
     """
@@ -44,23 +71,81 @@ class Tool:
     module: str
     package: str
     cold_seconds: int
-    stamped_by: str = ""
+    group: Group = Group.TEST
+    stamp: Stamp | None = None
     asset: str = "never"
 
 
-def _kubernetes(name: str, cold_seconds: int, asset: str) -> Tool:
+def _kubernetes_stamp(module: str, *packages: str) -> Stamp:
+    values = (
+        "gitVersion={version}",
+        "gitMajor={major}",
+        "gitMinor={minor}",
+        # A module zip names no commit; upstream says "archive" of trees without git.
+        "gitCommit=unknown",
+        "gitTreeState=archive",
+    )
+    return Stamp(module, tuple(f"{package}.{value}" for package in packages for value in values))
+
+
+# What the binaries report of themselves, and what their requests carry as user agent.
+_KUBERNETES: Final = _kubernetes_stamp(
+    "k8s.io/kubernetes", "k8s.io/component-base/version", "k8s.io/client-go/pkg/version"
+)
+_CLUSTER_API: Final = _kubernetes_stamp(
+    "sigs.k8s.io/cluster-api", "sigs.k8s.io/cluster-api/version"
+)
+_CONTAINERD: Final = Stamp(
+    "github.com/containerd/containerd/v2",
+    ("github.com/containerd/containerd/v2/version.Version={version}",),
+)
+_CERT_MANAGER: Final = Stamp(
+    "github.com/cert-manager/cert-manager",
+    ("github.com/cert-manager/cert-manager/pkg/util.AppVersion={version}",),
+)
+
+
+def _kubernetes(name: str, seconds: int, group: Group, asset: str = "never") -> Tool:
     package = f"k8s.io/kubernetes/cmd/{name}"
-    return Tool(name, "kubernetes", package, cold_seconds, "k8s.io/kubernetes", asset)
+    return Tool(name, "kubernetes", package, seconds, group, _KUBERNETES, asset)
+
+
+def _containerd(name: str, seconds: int) -> Tool:
+    package = f"github.com/containerd/containerd/v2/cmd/{name}"
+    return Tool(name, "containerd", package, seconds, Group.CLUSTER, _CONTAINERD)
+
+
+def _cluster_api(name: str, folder: str, seconds: int) -> Tool:
+    package = f"sigs.k8s.io/cluster-api/{folder}"
+    return Tool(name, "cluster-api", package, seconds, Group.CLUSTER, _CLUSTER_API)
 
 
 # Short builds first: whoever waits sees early that everything is in order.
 TOOLS: Final = (
     Tool("etcd", "etcd", "go.etcd.io/etcd/server/v3", 40, asset="must"),
     Tool("vcsim", "vcsim", ".", 32),
-    _kubernetes("kube-apiserver", 240, "must"),
-    _kubernetes("kube-controller-manager", 70, "may"),
-    _kubernetes("kubectl", 28, "must"),
+    _kubernetes("kube-apiserver", 240, Group.TEST, "must"),
+    _kubernetes("kube-controller-manager", 70, Group.TEST, "may"),
+    _kubernetes("kubectl", 28, Group.TEST, "must"),
+    Tool("pause", "pause", ".", 2, Group.CLUSTER),
+    _kubernetes("kube-scheduler", 6, Group.CLUSTER),
+    _kubernetes("kube-proxy", 20, Group.CLUSTER),
+    _kubernetes("kubelet", 28, Group.CLUSTER),
+    _containerd("containerd", 70),
+    _containerd("containerd-shim-runc-v2", 8),
+    _containerd("ctr", 8),
+    _cluster_api("cluster-api-core", "core", 157),
+    _cluster_api("cluster-api-bootstrap-kubeadm", "bootstrap/kubeadm", 10),
+    _cluster_api("cluster-api-control-plane-kubeadm", "controlplane/kubeadm", 15),
+    _cluster_api("clusterctl", "cmd/clusterctl", 19),
+    Tool("cert-manager", "cert-manager", ".", 130, Group.CLUSTER, _CERT_MANAGER),
 )
+
+
+_HOW_TO_BUILD: Final = {
+    Group.TEST: "make tools",
+    Group.CLUSTER: "python3 hack/tools/build.py --group cluster",
+}
 
 
 def tool_named(name: str) -> Tool:
@@ -90,7 +175,7 @@ class Store:
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Store":
         """The store of this checkout, in the user's cache directory (XDG base directories)."""
         # The specification tells to ignore a relative path here.
-        root = Path(environ.get("XDG_CACHE_HOME", ""))
+        root = Path(environ.get(CACHE_VARIABLE, ""))
         if not root.is_absolute():
             root = Path(environ["HOME"]) / ".cache" if "HOME" in environ else Path.home() / ".cache"
         named = environ.get(ASSETS_VARIABLE)
@@ -110,22 +195,9 @@ class Store:
     def link_flags(self, tool: Tool) -> str:
         """What the linker is told: no symbol tables, and the version the binary reports."""
         flags = ["-s", "-w"]
-        if tool.stamped_by:
-            version = pinned_version(self.module_directory(tool) / "go.mod", tool.stamped_by)
-            major, minor = version.removeprefix("v").split(".")[:2]
-            stamps = {
-                "gitVersion": version,
-                "gitMajor": major,
-                "gitMinor": minor,
-                # A module zip names no commit; upstream says "archive" of trees without git.
-                "gitCommit": "unknown",
-                "gitTreeState": "archive",
-            }
-            flags += [
-                f"-X {package}.{name}={value}"
-                for package in _STAMPED_PACKAGES
-                for name, value in stamps.items()
-            ]
+        if tool.stamp:
+            go_mod = self.module_directory(tool) / "go.mod"
+            flags += tool.stamp.link_flags(pinned_version(go_mod, tool.stamp.module))
         return " ".join(flags)
 
     def digest(self, tool: Tool) -> str:
@@ -180,11 +252,12 @@ def find_tool(name: str, store: Store | None = None) -> Path:
     """The binary of that name, ready to run.
 
     Raises:
-        ToolError: It is unknown, or not built yet (the message names `make tools`).
+        ToolError: It is unknown, or not built yet (the message says how to build it).
     """
-    path = (store or Store.from_environment()).find(tool_named(name))
+    tool = tool_named(name)
+    path = (store or Store.from_environment()).find(tool)
     if path is None:
-        raise ToolError(f"{name} is not built yet; run: make tools")
+        raise ToolError(f"{name} is not built yet; run: {_HOW_TO_BUILD[tool.group]}")
     return path
 
 

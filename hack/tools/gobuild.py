@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from hack.tools.catalog import Store, Tool, ToolError
+from hack.tools.catalog import CACHE_VARIABLE, Store, Tool, ToolError
 
 _KEEP_UNUSED_SECONDS: Final = 30 * 24 * 3600
 _TAIL_LINES: Final = 15
-_INSTALL_GO: Final = (
-    "install it from https://go.dev/dl/ or with your package manager, or set KUBEBUILDER_ASSETS "
-    "to a folder that holds etcd, kube-apiserver and kubectl"
+_INSTALL_GO: Final = "install it from https://go.dev/dl/ or with your package manager"
+_OR_SUPPLY: Final = (
+    ", or set KUBEBUILDER_ASSETS to a folder that holds etcd, kube-apiserver and kubectl"
 )
 _NETWORK_TROUBLE: Final = re.compile(
     r"dial tcp|no such host|name resolution|connection (refused|reset)|network is unreachable"
@@ -74,7 +74,7 @@ def build(tool: Tool, store: Store, report: Callable[[Progress], None]) -> Path:
         ToolError: Go is missing or too old, its modules cannot be had, or the build failed.
     """
     directory = store.module_directory(tool)
-    go = require_go(directory)
+    go = require_go_for(tool, store)
     stale, packages = _fetch_modules(go, tool, directory)
     target = store.build_path(tool)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -107,9 +107,11 @@ def build_lock(cache: Path, on_wait: Callable[[], None]) -> Iterator[int]:
 
     Yields the descriptor of the lock. The compiler inherits it, so that a build whose parent was
     killed still holds the lock until it is through.
+
+    Raises:
+        ToolError: The cache folder cannot be written.
     """
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / ".lock").open("w") as lock:
+    with _opened_lock(cache) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -119,13 +121,44 @@ def build_lock(cache: Path, on_wait: Callable[[], None]) -> Iterator[int]:
         yield lock.fileno()
 
 
-def require_go(module: Path) -> str:
-    """The Go command, new enough for the module; raises ToolError that says how to get it."""
+def _opened_lock(cache: Path) -> IO[str]:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        return (cache / ".lock").open("w")
+    except OSError as error:
+        raise ToolError(
+            f"the binaries go to {cache}, which cannot be written ({error.strerror}); "
+            f"make it writable, or set {CACHE_VARIABLE} to a folder that is"
+        ) from error
+
+
+def require_go_for(tool: Tool, store: Store) -> str:
+    """The Go command for the tool's module, as `require_go`, with every other way to get the tool.
+
+    Raises:
+        ToolError: Go is missing or too old; the message says how to get it.
+    """
+    # Only some tools are taken from KUBEBUILDER_ASSETS, so only for these it is of help.
+    supplied = tool.asset != "never"
+    return require_go(store.module_directory(tool), _OR_SUPPLY if supplied else "")
+
+
+def require_go(module: Path, or_else: str = "") -> str:
+    """The Go command, new enough for the module.
+
+    Args:
+        module: Folder of the Go module.
+        or_else: Another remedy, appended to "install it".
+
+    Raises:
+        ToolError: Go is missing or too old; the message says how to get it.
+    """
     go = shutil.which("go")
     wanted = re.search(r"^go (\S+)", (module / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
     minimum = wanted[1] if wanted else "1.24"
+    needed = f"building {module.name} needs Go {minimum} or newer; {_INSTALL_GO}{or_else}"
     if go is None:
-        raise ToolError(f"building {module.name} needs Go {minimum} or newer; {_INSTALL_GO}")
+        raise ToolError(needed)
     answer = subprocess.run(
         [go, "env", "GOVERSION", "GOTOOLCHAIN"],
         cwd="/",
@@ -140,10 +173,7 @@ def require_go(module: Path) -> str:
     # Unless told otherwise, Go fetches the toolchain a module asks for by itself.
     fetches_newer = toolchain.startswith("auto") or toolchain.endswith("+auto")
     if _as_numbers(version) < _as_numbers(minimum) and not fetches_newer:
-        raise ToolError(
-            f"{go} is {version.removeprefix('go') or 'too old'}, but building {module.name} needs "
-            f"Go {minimum} or newer; {_INSTALL_GO}"
-        )
+        raise ToolError(f"{go} is {version.removeprefix('go') or 'too old'}, but {needed}")
     return go
 
 
@@ -151,10 +181,10 @@ def _fetch_modules(go: str, tool: Tool, directory: Path) -> tuple[int, int]:
     """Download what the tool needs; returns how many Go packages are stale, and how many in all."""
     command = [go, "list", "-deps", "-trimpath", "-f", "{{.Stale}}", tool.package]
     answer = subprocess.run(
-        command, cwd=directory, env=_environment(), capture_output=True, text=True, check=False
+        command, cwd=directory, env=environment(), capture_output=True, text=True, check=False
     )
     if answer.returncode:
-        raise _failure(tool, answer.stderr.splitlines())
+        raise failure(tool.name, answer.stderr.splitlines())
     stale = answer.stdout.splitlines()
     return stale.count("true"), len(stale)
 
@@ -170,7 +200,7 @@ def _compile(
     with subprocess.Popen(
         command,
         cwd=directory,
-        env=_environment(),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -188,28 +218,30 @@ def _compile(
             raise
         reader.join()
     if compiler.returncode:
-        raise _failure(tool, lines)
+        raise failure(tool.name, lines)
 
 
 def _collect(stream: IO[str], lines: list[str]) -> None:
     lines.extend(line.rstrip() for line in stream)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """The environment of every Go command that reads or compiles a module of ours."""
     # A workspace file of somebody's parent folder must not change what is built.
     return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
 
 
-def _failure(tool: Tool, lines: list[str]) -> ToolError:
+def failure(what: str, lines: list[str], doing: str = "building") -> ToolError:
+    """The error for a Go command that failed at `doing` something to `what` and printed `lines`."""
     tail = _tail(lines)
     if _NETWORK_TROUBLE.search(tail):
         return ToolError(
-            f"Go cannot download the modules of {tool.name}; check the network and what "
+            f"Go cannot download the modules of {what}; check the network and what "
             f"`go env GOPROXY` names, then run it again:\n{tail}"
         )
     if "no space left" in tail:
-        return ToolError(f"the disk is full, {tool.name} needs about 4 GB while building:\n{tail}")
-    return ToolError(f"building {tool.name} failed:\n{tail}")
+        return ToolError(f"the disk is full, {what} needs about 4 GB while building:\n{tail}")
+    return ToolError(f"{doing} {what} failed:\n{tail}")
 
 
 def _tail(lines: list[str]) -> str:

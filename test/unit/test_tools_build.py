@@ -8,13 +8,33 @@ from pathlib import Path
 import pytest
 
 from hack.tools import build, gobuild
-from hack.tools.catalog import TOOLS, Store, Tool, ToolError, find_tool, pinned_version, tool_named
+from hack.tools.catalog import (
+    TOOLS,
+    Group,
+    Stamp,
+    Store,
+    Tool,
+    ToolError,
+    find_tool,
+    pinned_version,
+    tool_named,
+)
+from hack.tools.modules import module_directory
 
-GO_MOD = "module x\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\n"
+PINS = {
+    "k8s.io/kubernetes": "v1.36.3",
+    "github.com/containerd/containerd/v2": "v2.2.0",
+    "sigs.k8s.io/cluster-api": "v1.14.2",
+    "github.com/cert-manager/cert-manager": "v1.21.1",
+}
+GO_MOD = "module x\n\ngo 1.26.0\n" + "".join(
+    f"\nrequire {module} {version}\n" for module, version in PINS.items()
+)
 SIMULATOR = tool_named("vcsim")
 ETCD = tool_named("etcd")
 APISERVER = tool_named("kube-apiserver")
 CONTROLLER_MANAGER = tool_named("kube-controller-manager")
+PAUSE = tool_named("pause")
 
 
 @pytest.fixture
@@ -58,6 +78,7 @@ def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
         on_build: str = 'echo binary > "$output"',
         *,
         on_list: str = "echo true; echo false",
+        on_mod: str = "exit 0",
         version: str = "go1.26.8",
         toolchain: str = "local",
     ) -> Path:
@@ -67,6 +88,7 @@ def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
             case "$1" in
             env) echo {version}; echo {toolchain};;
             list) {on_list};;
+            mod) {on_mod};;
             build)
                 while [ "$1" != -o ]; do shift; done
                 output=$2
@@ -159,6 +181,44 @@ def test_staging_modules_follow_the_pinned_kubernetes() -> None:
     assert all(line.endswith(f" v0.{version}") for line in replaced)
 
 
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("kubelet", "-X k8s.io/component-base/version.gitVersion=v1.36.3"),
+        ("containerd", "-X github.com/containerd/containerd/v2/version.Version=v2.2.0"),
+        ("clusterctl", "-X sigs.k8s.io/cluster-api/version.gitVersion=v1.14.2"),
+        ("clusterctl", "-X sigs.k8s.io/cluster-api/version.gitMinor=14"),
+        ("cluster-api-core", "-X sigs.k8s.io/cluster-api/version.gitVersion=v1.14.2"),
+        ("cert-manager", "-X github.com/cert-manager/cert-manager/pkg/util.AppVersion=v1.21.1"),
+    ],
+)
+def test_a_binary_reports_the_version_its_own_module_pins(
+    store: Store, name: str, flag: str
+) -> None:
+    assert flag in store.link_flags(tool_named(name))
+
+
+def test_another_stamp_gives_another_folder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = store.build_path(tool_named("ctr"))
+    elsewhere = store.build_path(tool_named("clusterctl"))
+
+    monkeypatch.setattr(Stamp, "link_flags", lambda _self, version: [f"-X a.b={version}"])
+
+    assert store.build_path(tool_named("ctr")) != before
+    assert store.build_path(tool_named("clusterctl")) != elsewhere
+    monkeypatch.undo()
+    assert store.build_path(tool_named("ctr")) == before
+
+
+def test_another_pin_of_one_module_leaves_the_others_where_they_are(store: Store) -> None:
+    before = {tool.module: store.build_path(tool) for tool in TOOLS}
+
+    (store.sources / "containerd" / "go.mod").write_text(GO_MOD.replace("v2.2.0", "v2.2.1"))
+
+    after = {tool.module: store.build_path(tool) for tool in TOOLS}
+    assert {module for module in before if before[module] != after[module]} == {"containerd"}
+
+
 def test_a_module_without_the_pin_is_an_error(store: Store) -> None:
     go_mod = store.sources / "etcd" / "go.mod"
 
@@ -166,14 +226,23 @@ def test_a_module_without_the_pin_is_an_error(store: Store) -> None:
         pinned_version(go_mod, "go.etcd.io/etcd")
 
 
-def test_a_tool_that_is_not_built_names_the_make_target(store: Store) -> None:
-    with pytest.raises(ToolError, match="kube-apiserver is not built yet; run: make tools"):
-        find_tool("kube-apiserver", store)
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("kube-apiserver", "make tools"),
+        ("kubelet", "python3 hack/tools/build.py --group cluster"),
+    ],
+)
+def test_a_tool_that_is_not_built_names_what_builds_it(
+    store: Store, name: str, remedy: str
+) -> None:
+    with pytest.raises(ToolError, match=f"^{name} is not built yet; run: {remedy}$"):
+        find_tool(name, store)
 
 
 def test_an_unknown_tool_is_answered_with_the_known_ones(store: Store) -> None:
-    with pytest.raises(ToolError, match="etcd, vcsim, kube-apiserver"):
-        find_tool("kubelet", store)
+    with pytest.raises(ToolError, match=r"etcd, vcsim, kube-apiserver.*kubelet, containerd"):
+        find_tool("kubeadm", store)
 
 
 def test_a_built_tool_is_found_and_marked_as_used(store: Store) -> None:
@@ -285,13 +354,32 @@ def test_binaries_unused_for_a_month_are_thrown_away(store: Store, fake_go: Fake
     assert other.exists()
 
 
-def test_no_go_says_how_to_get_it(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_no_go_says_how_to_get_it_and_offers_assets_only_where_they_help(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: Tool
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(ToolError, match=r"needs Go 1\.26\.0 or newer; install it from https://go"):
-        gobuild.build(ETCD, store, _ignore)
+    with pytest.raises(ToolError) as refused:
+        gobuild.build(tool, store, _ignore)
+
+    said = str(refused.value)
+    assert f"building {tool.module} needs Go 1.26.0 or newer; install it from https://go" in said
+    helped = {"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"}
+    assert ("KUBEBUILDER_ASSETS" in said) == (tool.name in helped)
+
+
+def test_no_go_is_said_before_anything_else(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = io.StringIO()
+
+    with pytest.raises(ToolError, match="building pause needs Go"):
+        build.build_missing([PAUSE], store, out)
+
+    assert out.getvalue() == ""
+    assert not store.cache.exists()
 
 
 def test_an_old_go_that_cannot_renew_itself_is_refused(store: Store, fake_go: FakeGo) -> None:
@@ -304,6 +392,20 @@ def test_an_old_go_that_cannot_renew_itself_is_refused(store: Store, fake_go: Fa
 
     fake_go(version="go1.27")
     assert gobuild.require_go(store.sources / "etcd") == str(go)
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_remedy(
+    store: Store, fake_go: FakeGo
+) -> None:
+    fake_go()
+    # A file in the way stops root too, whom permissions would not.
+    store.cache.write_text("")
+
+    with pytest.raises(ToolError) as refused:
+        build.build_missing([ETCD], store, io.StringIO())
+
+    assert f"the binaries go to {store.cache}, which cannot be written" in str(refused.value)
+    assert "set XDG_CACHE_HOME to a folder that is" in str(refused.value)
 
 
 def test_an_unreachable_module_proxy_is_told_from_a_broken_build(
@@ -372,11 +474,97 @@ def test_what_is_left_follows_the_table_then_the_pace() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "built"),
+    [
+        ([], {"etcd", "vcsim", "kube-apiserver", "kube-controller-manager", "kubectl"}),
+        (["--group", "test"], {tool.name for tool in TOOLS if tool.group is Group.TEST}),
+        (["--group", "cluster"], {tool.name for tool in TOOLS if tool.group is Group.CLUSTER}),
+        (["--group", "all"], {tool.name for tool in TOOLS}),
+        (["ctr", "etcd"], {"ctr", "etcd"}),
+    ],
+)
+def test_a_group_or_names_decide_what_is_built(
+    in_new_home: pytest.CaptureFixture[str],
+    fake_go: FakeGo,
+    arguments: list[str],
+    built: set[str],
+) -> None:
+    fake_go()
+
+    assert build.main(arguments) == 0
+
+    store = Store.from_environment()
+    assert {tool.name for tool in TOOLS if store.find(tool) is not None} == built
+    assert in_new_home.readouterr().out.count("starting") == len(built)
+
+
+def test_the_cluster_group_completes_a_node() -> None:
+    names = {tool.name for tool in build.tools_of("cluster")}
+
+    assert names >= {"kubelet", "kube-proxy", "kube-scheduler", "containerd", "ctr", "pause"}
+    assert not names & {tool.name for tool in build.tools_of("test")}
+
+
+def test_names_and_a_group_together_are_refused(
+    in_new_home: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build.main(["--group", "all", "etcd"])
+
+    assert ended.value.code == 2
+    assert "name tools or a group, not both" in in_new_home.readouterr().err
+
+
+def test_sources_of_a_module_are_asked_of_go(store: Store, fake_go: FakeGo, tmp_path: Path) -> None:
+    fake_go(on_list=f"echo {tmp_path}")
+
+    found = module_directory("cluster-api", "sigs.k8s.io/cluster-api", store.sources)
+
+    assert found == tmp_path
+
+
+def test_sources_that_are_not_there_are_downloaded_first(
+    store: Store, fake_go: FakeGo, tmp_path: Path
+) -> None:
+    mark = tmp_path / "downloaded"
+    fake_go(
+        on_list=f"if [ -e {mark} ]; then echo {mark}; fi",
+        on_mod=f'[ "$2 $3" = "download x.io/y" ] && mkdir {mark}',
+    )
+
+    assert module_directory("etcd", "x.io/y", store.sources) == mark
+
+
+@pytest.mark.parametrize(
+    ("on_list", "on_mod", "remedy"),
+    [
+        ('echo "go: module x.io/y: not a known dependency" >&2; exit 1', "", "add it there"),
+        ("", 'echo "go: dial tcp: no such host" >&2; exit 1', "check the network"),
+        ("", 'echo "go: x.io/y: bad zip file" >&2; exit 1', "fetching x.io/y failed"),
+        ("", "exit 0", "go clean -modcache"),
+        ("echo /no/such/folder", "exit 0", "go clean -modcache"),
+    ],
+)
+def test_sources_that_cannot_be_had_say_what_to_do(
+    store: Store, fake_go: FakeGo, on_list: str, on_mod: str, remedy: str
+) -> None:
+    fake_go(on_list=on_list or "true", on_mod=on_mod or "true")
+
+    with pytest.raises(ToolError, match=remedy):
+        module_directory("etcd", "x.io/y", store.sources)
+
+
+def test_a_folder_without_go_mod_pins_nothing(store: Store) -> None:
+    with pytest.raises(ToolError, match=r"nowhere holds no go\.mod, so it pins no x\.io/y"):
+        module_directory("nowhere", "x.io/y", store.sources)
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "answer"),
     [
-        (["--print-path", "kubelet"], 1, "error: no tool is called 'kubelet'"),
+        (["--print-path", "kubeadm"], 1, "error: no tool is called 'kubeadm'"),
         (["--print-path", "etcd"], 1, "error: etcd is not built yet; run: make tools"),
-        (["--list"], 0, "etcd                     not built, takes less than a minute"),
+        (["--list"], 0, "test     etcd  "),
     ],
 )
 def test_command_line_answers(
@@ -385,3 +573,11 @@ def test_command_line_answers(
     assert build.main(arguments) == code
     said = in_new_home.readouterr()
     assert (said.err if code else said.out).startswith(answer)
+
+
+def test_the_list_says_what_each_tool_is_for(in_new_home: pytest.CaptureFixture[str]) -> None:
+    assert build.main(["--list"]) == 0
+
+    rows = [line.split(maxsplit=2) for line in in_new_home.readouterr().out.splitlines()]
+    assert [(group, name) for group, name, _ in rows] == [(t.group, t.name) for t in TOOLS]
+    assert all(state.startswith("not built, takes") for _, _, state in rows)

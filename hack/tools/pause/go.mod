@@ -1,0 +1,3 @@
+module banlieue.io/hack/tools/pause
+
+go 1.26.0
