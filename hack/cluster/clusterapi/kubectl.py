@@ -1,0 +1,49 @@
+"""kubectl, as an administrator of the management cluster."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+from hack.tools.catalog import Store, find_tool
+
+_REQUEST_SECONDS: Final = 30
+
+
+class KubectlError(Exception):
+    """kubectl ended with an error; the message is what it said."""
+
+
+def kubectl(
+    kubeconfig: Path,
+    *arguments: str,
+    input: dict[str, Any] | None = None,  # noqa: A002 - as in subprocess
+) -> str:
+    """Run kubectl and return what it printed.
+
+    Args:
+        kubeconfig: Whose cluster, and as whom.
+        arguments: As on its command line.
+        input: An object for `-f -`.
+
+    Raises:
+        ToolError: It is not built.
+        KubectlError: It failed.
+    """
+    flags = [
+        f"--kubeconfig={kubeconfig}",
+        f"--cache-dir={Store.from_environment().cache.parent / 'kubectl'}",
+        f"--request-timeout={_REQUEST_SECONDS}s",
+    ]
+    answer = subprocess.run(
+        [str(find_tool("kubectl")), *flags, *arguments],
+        input=json.dumps(input) if input else "",
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "KUBECTL_KUBERC": "false"},
+    )
+    if answer.returncode:
+        raise KubectlError(f"kubectl {' '.join(arguments)}: {answer.stderr.strip()}")
+    return answer.stdout
