@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hack.cluster.local import node_mounts
+from hack.cluster.local import node_mounts, paths
 
 _RESTART_SECONDS: Final = 1.0
 _RECEIVE: Final = 1 << 20
@@ -32,14 +32,12 @@ class Plan:
     """What a node is made of.
 
     Attributes:
-        state: State directory on the host.
         hostname: Name of the node.
         tools: Programs by name, where they are on the host.
         arguments: Command line of every daemon, without the program.
         environment: Environment of the daemons.
     """
 
-    state: str
     hostname: str
     tools: Mapping[str, str]
     arguments: Mapping[str, list[str]]
@@ -112,7 +110,7 @@ class Node:
             self._channel.send(stays=True)
 
     def _start(self, daemon: str) -> None:
-        log = Path(self._plan.state) / "logs" / f"{daemon}.log"
+        log = Path(paths.inside("logs", f"{daemon}.log"))
         with log.open("ab") as output:
             # Not waited for by this object: as the first process we reap everybody's children.
             child = os.posix_spawn(
@@ -171,7 +169,7 @@ def main(arguments: list[str]) -> int:
     message = channel.receive()
     if message is None:
         return 1
-    plan = Plan(state=state, **message["plan"])
+    plan = Plan(**message["plan"])
     try:
         node_mounts.prepare(Path(state), plan.tools)
         socket.sethostname(plan.hostname)

@@ -82,15 +82,12 @@ class NodeStart:
     def prepare(self, tools: Mapping[str, Path], addresses: Range) -> None:
         """Let it mount its file systems; raises ClusterError when it cannot."""
         plan = Plan(
-            state="",
             hostname=NODE_NAME,
             tools={name: str(path.resolve()) for name, path in tools.items()},
             arguments=render.arguments(addresses),
             environment=render.environment(),
         )
-        document = asdict(plan)
-        del document["state"]
-        self._channel.send(plan=document)
+        self._channel.send(plan=asdict(plan))
         self._expect("prepared")
 
     def start(self, *daemons: str) -> None:

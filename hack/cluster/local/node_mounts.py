@@ -52,6 +52,8 @@ def prepare(state: Path, tools: Mapping[str, str]) -> None:
         target = Path("/proc/sys") / name
         if target.exists():
             _mount("--bind", str(paths.INSIDE / "tunables" / name), str(target))
+    # Whatever a daemon may want to write outside of its folders, the host is not changed.
+    _mount("-o", "remount,bind,ro", "/")
     kubelet = str(paths.INSIDE_STATE / "kubelet")
     Path(kubelet).mkdir(exist_ok=True)
     # Volumes that a pod mounts must show up in other pods.
@@ -89,4 +91,4 @@ def _own_folders() -> None:
 
 
 def _mount(*arguments: str) -> None:
-    subprocess.run(["mount", *arguments], check=True, capture_output=True, text=True)
+    subprocess.run(["mount", "-n", *arguments], check=True, capture_output=True, text=True)

@@ -239,6 +239,8 @@ def _controller_manager() -> Mapping[str, str]:
         "root-ca-file": pki_inside("ca.crt"),
         "service-account-private-key-file": pki_inside("service-account.key"),
         "allocate-node-cidrs": "false",
+        # It makes this folder, by default in the host's /usr.
+        "flex-volume-plugin-dir": inside("kubelet", "volumeplugins"),
         "leader-elect": "false",
         "secure-port": "0",
         "profiling": "false",

@@ -1,0 +1,85 @@
+"""The cluster of the end-to-end tests, whatever it is made of.
+
+They run only when asked for: by `-m e2e`, or by naming their folder or file.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.cluster.choose import cluster_from_environment
+from hack.cluster.interface import Cluster, ClusterError
+from test.kit.kube import Kube
+from test.kit.tools import tool
+
+NAME_VARIABLE = "E2E_CLUSTER_NAME"
+_HERE = Path(__file__).parent
+_TOP = _HERE.parents[1]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "e2e: needs a cluster that runs pods; part of make e2e")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    ours = [item for item in items if item.path.is_relative_to(_HERE)]
+    for item in ours:
+        item.add_marker(pytest.mark.e2e)
+    if "e2e" in config.option.markexpr or any("e2e" in part for part in config.args):
+        return
+    config.hook.pytest_deselected(items=ours)
+    items[:] = [item for item in items if item not in ours]
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster that all tests share. One that is up already is used as it is, and left up."""
+    found = cluster_from_environment(os.environ.get(NAME_VARIABLE) or "e2e", _say)
+    ours = not _is_up(found)
+    found.up()
+    yield found
+    if request.session.testsfailed:
+        found.save_logs(_TOP / "out" / "e2e" / found.name)
+    if ours:
+        found.down()
+
+
+@pytest.fixture(scope="session")
+def kube(cluster: Cluster) -> Iterator[Kube]:
+    """A client with all rights in that cluster."""
+    with Kube(cluster.kubeconfig) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def kubectl(cluster: Cluster) -> Callable[..., str]:
+    """Runs kubectl as an administrator of that cluster and returns what it printed."""
+
+    def run(*arguments: str, stdin: str | None = None, timeout: float = 120.0) -> str:
+        result = subprocess.run(
+            [tool("kubectl"), f"--kubeconfig={cluster.kubeconfig}", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr}"
+        return result.stdout
+
+    return run
+
+
+def _is_up(cluster: Cluster) -> bool:
+    try:
+        return bool(cluster.host_address)
+    except ClusterError:
+        return False
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
