@@ -143,7 +143,7 @@ def _grant_user_data(registered: Registered) -> None:
     )
     account = {
         "kind": "ServiceAccount",
-        "name": "banlieue-provider",
+        "name": f"banlieue-provider-{registered.target.backend.name}",
         "namespace": registered.stack.namespace,
     }
     kube.apply(

@@ -171,7 +171,8 @@ def _applied(kube: Kube, crds: str) -> Iterator[None]:
     )
     yield
     for obj in (*rights, *ours):
-        kube.delete(obj["kind"], obj["metadata"]["name"])
+        meta = obj["metadata"]
+        kube.delete(obj["kind"], meta["name"], meta.get("namespace"))
 
 
 def _finds_acme(role: Role) -> bool:

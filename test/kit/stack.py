@@ -10,7 +10,9 @@ container does, so its Leases are its own at once.
 """
 
 import contextlib
+import functools
 import os
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -26,6 +28,7 @@ from test.kit.kube_http import KubeError
 from test.kit.namespaces import remove_policies, unprotect
 from test.kit.ports import free_port
 from test.kit.process import Process
+from test.kit.tools import tool
 
 Object = dict[str, Any]
 
@@ -124,7 +127,7 @@ class Stack:
             role.process.kill9()
 
     def install(self) -> None:
-        """CRDs, admission policies and rights, as shipped in `config`."""
+        """CRDs, admission policies, accounts and rights, as shipped in `config`."""
         self.control_plane.install_crds(
             document
             for path in sorted((ROOT / "config" / "crd" / "bases").glob("*.yaml"))
@@ -133,10 +136,8 @@ class Stack:
         self.kube.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         )
-        shipped = [*(ROOT / "config" / "admission").glob("*.yaml")]
-        for path in sorted([*shipped, *(ROOT / "config" / "rbac").glob("*.yaml")]):
-            text = path.read_text(encoding="utf-8").replace(_INSTALLED_AS, self.namespace)
-            self.kube.apply_yaml(text)
+        for text in shipped_rights():
+            self.kube.apply_yaml(text.replace(_INSTALLED_AS, self.namespace))
 
     def purge(self) -> None:
         """Take every object of ours away, finalizers or not, so that the next test finds none.
@@ -200,7 +201,7 @@ class Stack:
         return self._role(
             name or f"provider-{backend}",
             ["provider", backend, *options, *arguments],
-            account="banlieue-provider",
+            account=f"banlieue-provider-{backend}",
             via=via,
             environment=environment,
         )
@@ -235,6 +236,31 @@ class Stack:
         role.user = f"system:serviceaccount:{self.namespace}:{account}"
         self.roles.append(role)
         return role
+
+
+@functools.cache
+def shipped_rights() -> tuple[str, ...]:
+    """Policies, accounts and rights of an installation with every static provider, as YAML texts.
+
+    The Deployments are left out: roles run as processes here.
+    """
+    config = ROOT / "config"
+    folders = [config / "admission", config / "rbac"]
+    folders += sorted(path.parent for path in config.glob("providers/*/kustomization.yaml"))
+    built = [
+        subprocess.run(
+            [str(tool("kubectl")), "kustomize", str(folder)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for folder in folders
+        if folder.name != "base"
+    ]
+    return tuple(
+        yaml.safe_dump_all(obj for obj in yaml.safe_load_all(text) if obj["kind"] != "Deployment")
+        for text in built
+    )
 
 
 def vm_class(name: str = "small", **hardware: object) -> Object:
