@@ -17,6 +17,8 @@ from test.kit.kube import Kube
 from test.kit.tools import tool
 
 NAME_VARIABLE = "E2E_CLUSTER_NAME"
+# The first test waits for the cluster too.
+_TEST_SECONDS = 900
 _HERE = Path(__file__).parent
 _TOP = _HERE.parents[1]
 
@@ -29,6 +31,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ours = [item for item in items if item.path.is_relative_to(_HERE)]
     for item in ours:
         item.add_marker(pytest.mark.e2e)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
     if "e2e" in config.option.markexpr or any("e2e" in part for part in config.args):
         return
     config.hook.pytest_deselected(items=ours)
@@ -82,4 +86,4 @@ def _is_up(cluster: Cluster) -> bool:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr)
+    sys.stderr.write(f"{line}\n")

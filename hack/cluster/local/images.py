@@ -8,6 +8,8 @@ from hack.cluster.interface import ClusterError
 from hack.cluster.local import node_control
 from hack.cluster.local.record import NodeProcess
 from hack.cluster.local.render import PAUSE_IMAGE
+from hack.images.catalog import archive_of
+from hack.images.store import ImageError
 
 # The namespace in which the kubelet looks.
 _CTR: Final = ("ctr", "--namespace", "k8s.io")
@@ -15,9 +17,10 @@ _CTR: Final = ("ctr", "--namespace", "k8s.io")
 
 def pause_archive() -> Path:
     """The image that holds a pod's namespaces, as a docker-archive; built when it is missing."""
-    from hack.images.catalog import archive_of
-
-    return archive_of(PAUSE_IMAGE)
+    try:
+        return archive_of(PAUSE_IMAGE)
+    except ImageError as error:
+        raise ClusterError(str(error)) from error
 
 
 def answers(node: NodeProcess) -> bool:

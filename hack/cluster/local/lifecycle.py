@@ -1,10 +1,11 @@
 """A cluster of one node on this host, without Docker: up, down, and what lies between."""
 
+import contextlib
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ from hack.cluster.local.lock import locked
 from hack.cluster.local.paths import Place
 from hack.cluster.local.ranges import Range
 from hack.cluster.local.record import Phase, Record
+from hack.tools.catalog import find_tool
 
 Say = Callable[[str], None]
 
@@ -90,7 +92,7 @@ class LocalCluster:
             if known and known.phase is not Phase.DOWN:
                 self._say(f"the last node of {self.name} ended without `down`; cleaning up first")
                 self._tear_down(known, Leave.EVERYTHING if known.resumable else Leave.IMAGES)
-            self._bring_up(known, programs)
+            self._bring_up(known, programs, images.pause_archive())
 
     def down(self, leave: Leave = Leave.IMAGES) -> None:
         """End it, up or half up or killed; a success when it is not there.
@@ -128,8 +130,15 @@ class LocalCluster:
         """Copy what daemons and pods said into a directory, as far as it is there."""
         directory.mkdir(parents=True, exist_ok=True)
         for source, target in ((self._place.logs, "node"), (self._place.pod_logs, "pods")):
-            if source.is_dir():
-                shutil.copytree(source, directory / target, dirs_exist_ok=True)
+            # Pods come and go while their logs are copied.
+            with contextlib.suppress(FileNotFoundError, shutil.Error):
+                shutil.copytree(
+                    source, directory / target, dirs_exist_ok=True, ignore_dangling_symlinks=True
+                )
+        known = record.read(self._place.state)
+        if known is not None and self._is_running(known):
+            objects = _kubectl(self.kubeconfig, "get", "nodes,pods,events", "-A", "-o=wide")
+            (directory / "objects.txt").write_text(objects, encoding="utf-8")
 
     def status(self) -> str:
         """What is to say of it, in one line."""
@@ -145,7 +154,7 @@ class LocalCluster:
             return f"{self.name}: down, kept: {'everything' if known.resumable else 'images'}"
         return f"{self.name}: ended without `down`; the next `up` or `down` cleans up"
 
-    @contextmanager
+    @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         waits = f"another command works on cluster {self.name}; waiting for it"
         with locked(self._place.lock, lambda: self._say(waits)):
@@ -175,23 +184,36 @@ class LocalCluster:
                 )
             time.sleep(_PAUSE_SECONDS)
 
-    def _bring_up(self, known: Record | None, programs: checks.Programs) -> None:
+    def _bring_up(self, known: Record | None, programs: checks.Programs, pause: Path) -> None:
         started = time.monotonic()
-        current = self._reserve(known)
-        resumes = current.resumable
-        self._say(f"{'resuming' if resumes else 'starting'} cluster {self.name} at {current.range}")
+        resumes = known is not None and known.resumable
         try:
-            self._start_node(current, programs)
+            current = self._reserve(known)
+            how = "going on with" if resumes else "starting"
+            self._say(f"{how} cluster {self.name} at {current.range}")
+            self._start_node(current, programs, pause)
+        # Also when a signal or a plain mistake ends it: nothing half-made may stay.
         except BaseException as error:
             self._say(f"cluster {self.name} does not come up; cleaning up")
             tails = node_control.tails(self._place.logs)
-            found = record.read(self._place.state) or current
-            leave = Leave.EVERYTHING if resumes else Leave.IMAGES if known else Leave.NOTHING
-            self._tear_down(found, leave)
+            self._clean_up(
+                Leave.EVERYTHING if resumes else Leave.IMAGES if known else Leave.NOTHING, error
+            )
             if isinstance(error, ClusterError):
-                raise ClusterError(f"{error}\n{tails}") from error
+                raise ClusterError(f"{error}\n{tails}".rstrip()) from error
             raise
         self._say(f"cluster {self.name} is up after {time.monotonic() - started:.1f} s")
+
+    def _clean_up(self, leave: Leave, error: BaseException) -> None:
+        try:
+            current = record.read(self._place.state)
+            if current is None:
+                self._sweep_without_record()
+            else:
+                self._tear_down(current, leave)
+        except (ClusterError, OSError) as another:
+            error.add_note(f"cleaning up failed too: {another}")
+            self._say(f"cleaning up failed: {another}")
 
     def _reserve(self, known: Record | None) -> Record:
         """Choose the range and write it down before anybody else chooses."""
@@ -227,7 +249,7 @@ class LocalCluster:
             if other and (other.phase is not Phase.DOWN or other.resumable):
                 yield other
 
-    def _start_node(self, current: Record, programs: checks.Programs) -> None:
+    def _start_node(self, current: Record, programs: checks.Programs, pause: Path) -> None:
         place, addresses = self._place, current.range
         place.logs.mkdir(exist_ok=True)
         place.configuration.mkdir(exist_ok=True)
@@ -241,17 +263,16 @@ class LocalCluster:
             current.write(place.state)
             network.connect(place.link, place.name, node.process.pid, addresses)
             node.prepare(programs.tools, addresses)
-            self._start_daemons(node, since, addresses)
+            self._start_daemons(node, pause, since, addresses)
             current.changed(phase=Phase.UP, resumable=False).write(place.state)
             node.stay()
 
     def _start_daemons(
-        self, node: node_control.NodeStart, since: datetime, addresses: Range
+        self, node: node_control.NodeStart, pause: Path, since: datetime, addresses: Range
     ) -> None:
         api = Api(self._place, addresses)
         self._say("starting etcd, the API server and containerd")
         node.start(render.ETCD, render.API_SERVER, render.CONTAINERD)
-        pause = images.pause_archive()
         self._await(node, lambda: images.answers(node.process), "containerd answers")
         images.load(node.process, pause)
         self._await(node, api.ready, "the API server answers")
@@ -308,3 +329,13 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _kubectl(kubeconfig: Path, *arguments: str) -> str:
+    result = subprocess.run(
+        [find_tool("kubectl"), f"--kubeconfig={kubeconfig}", "--request-timeout=30s", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return result.stdout + result.stderr

@@ -68,6 +68,9 @@ class NodeStart:
                 "this host does not let us make namespaces; that needs root with CAP_SYS_ADMIN "
                 f"(in a container: a privileged one):\n{tail(place.logs / _LOG)}"
             ) from error
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
