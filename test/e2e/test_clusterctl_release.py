@@ -12,7 +12,7 @@ import banlieue
 from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
 from hack.cluster.clusterapi.install import OUR_IMAGE, kept_repository, release
 from hack.cluster.clusterapi.repository import CONFIGURATION, PROVIDER, add_release
-from hack.components import semantic_version
+from hack.components import semantic_version, templates
 
 pytestmark = pytest.mark.e2e
 
@@ -31,6 +31,17 @@ CLUSTER_WIDE: Final = frozenset(
         "ValidatingAdmissionPolicyBinding",
     }
 )
+FLAVORS: Final = tuple(
+    path.stem.removeprefix("cluster-template").removeprefix("-")
+    for path in templates()
+    if path.stem.startswith("cluster-template")
+)
+GIVEN: Final = {
+    "CONTROL_PLANE_ENDPOINT_HOST": "10.0.0.9",
+    "BANLIEUE_IMAGE": "ubuntu",
+    "BANLIEUE_NETWORK_CLASS": "fast",
+    "BANLIEUE_STORAGE_CLASS": "solid",
+}
 NAMESPACED: Final = frozenset({"ServiceAccount", "Role", "RoleBinding", "Deployment"})
 
 
@@ -192,6 +203,38 @@ def test_nothing_is_left_to_be_substituted(clusterctl: Clusterctl) -> None:
     """A `${` in a description or a policy would be taken for a variable."""
     text = (release_folder(clusterctl.repository) / "infrastructure-components.yaml").read_text()
     assert re.findall(r".*\$\{.*", text) == []
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_a_cluster_is_made_of_what_the_template_asks_for(repository: Path, flavor: str) -> None:
+    objects = list(yaml.safe_load_all(template(Clusterctl(repository, variables=GIVEN), flavor)))
+    (cluster,) = of_kind(objects, "Cluster")
+    assert cluster["metadata"]["name"] == "made"
+    assert {found["metadata"]["namespace"] for found in objects} == {"tenant"}
+    assert of_kind(objects, "Namespace") == []
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+@pytest.mark.parametrize("left_out", GIVEN)
+def test_what_a_template_needs_is_asked_for(repository: Path, flavor: str, left_out: str) -> None:
+    rest = {name: value for name, value in GIVEN.items() if name != left_out}
+    with pytest.raises(ClusterctlError, match=rf"value for variables \[{left_out}\] is not set"):
+        template(Clusterctl(repository, variables=rest), flavor)
+
+
+def test_a_class_comes_with_the_cluster_that_uses_it(repository: Path) -> None:
+    text = template(Clusterctl(repository, variables=GIVEN), "topology")
+    objects = list(yaml.safe_load_all(text))
+    (cluster,) = of_kind(objects, "Cluster")
+    names = [found["metadata"]["name"] for found in of_kind(objects, "ClusterClass")]
+    assert names == [cluster["spec"]["topology"]["classRef"]["name"]]
+
+
+def template(clusterctl: Clusterctl, flavor: str) -> str:
+    flags = ["--target-namespace=tenant", "--kubernetes-version=v1.34.0"]
+    flags += [f"--flavor={flavor}"] if flavor else []
+    infrastructure = f"--infrastructure=banlieue:{VERSION}"
+    return clusterctl.run("generate", "cluster", "made", infrastructure, *flags).output
 
 
 def bumped(version: str) -> str:

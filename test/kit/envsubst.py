@@ -19,7 +19,8 @@ def variables(text: str) -> dict[str, str | None]:
         whole = _VARIABLE.fullmatch(match[0])
         if whole is None:
             raise ValueError(f"{match[0]} is no variable")
-        name, default = whole[1], whole[2]
+        # clusterctl takes an empty default for none; a quoted empty string is one.
+        name, default = whole[1], whole[2] or None
         if found.setdefault(name, default) != default:
             raise ValueError(f"{name} has two defaults")
     return found

@@ -21,11 +21,10 @@ KINDS: dict[str, type[ResourceObject]] = {
 }
 
 # Given by clusterctl itself, from its command line.
-BY_CLUSTERCTL = {"CLUSTER_NAME", "NAMESPACE", "KUBERNETES_VERSION", "CLUSTER_CLASS_NAMESPACE"}
+BY_CLUSTERCTL = {"CLUSTER_NAME", "NAMESPACE", "KUBERNETES_VERSION"}
 VALUES = {
     "CLUSTER_NAME": "prod",
     "NAMESPACE": "team-a",
-    "CLUSTER_CLASS_NAMESPACE": "team-a",
     "KUBERNETES_VERSION": "v1.36.3",
     "CONTROL_PLANE_ENDPOINT_HOST": "10.20.0.10",
     "BANLIEUE_IMAGE": "ubuntu-24.04-kube",
