@@ -1,0 +1,255 @@
+"""clusterctl against a real management cluster: install, look, upgrade, delete, install again."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
+from hack.cluster.clusterapi.install import OUR_IMAGE, release
+from hack.cluster.clusterapi.repository import PROVIDER, add_release
+from hack.cluster.clusterapi.webhooks import (
+    await_webhooks,
+    cluster,
+    control_plane,
+    probe_webhooks,
+    topology,
+)
+from hack.cluster.interface import Leave
+from test.kit.fixtures_clusterctl import INVENTORY, NAMESPACE, VERSION, Management, delete_provider
+from test.kit.kube import Kube, KubeError, Object, Objects
+from test.kit.waiting import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytest_plugins = ["test.kit.fixtures_clusterctl"]
+
+LABEL: Final = f"cluster.x-k8s.io/provider={PROVIDER}"
+NEXT: Final = f"{VERSION.rpartition('.')[0]}.{int(VERSION.rpartition('.')[2]) + 1}"
+KEPT_KINDS: Final = {"CustomResourceDefinition", "Namespace"}
+INSTALLED: Final = (
+    ("cert-manager", "cert-manager"),
+    ("cert-manager", "cert-manager-cainjector"),
+    ("cert-manager", "cert-manager-webhook"),
+    ("capi-system", "capi-controller-manager"),
+    ("capi-kubeadm-bootstrap-system", "capi-kubeadm-bootstrap-controller-manager"),
+    ("capi-kubeadm-control-plane-system", "capi-kubeadm-control-plane-controller-manager"),
+    (NAMESPACE, "banlieue-controller"),
+)
+POD_RANGE: Final = {"pods": {"cidrBlocks": ["10.0.0.0/16"]}}
+
+
+@pytest.fixture
+def next_release(clusterctl: Clusterctl, tmp_path: Path) -> Clusterctl:
+    """The same cluster, as a user sees it who has the next release, too."""
+    repository = Path(shutil.copytree(clusterctl.repository, tmp_path / "repository"))
+    add_release(repository, release(NEXT))
+    return Clusterctl(repository, clusterctl.kubeconfig)
+
+
+@pytest.fixture
+def vm_class(client: Kube, clusterctl: Clusterctl, tenant: str) -> Iterator[Object]:
+    """Something a user made, of a kind of ours."""
+    assert clusterctl.kubeconfig
+    made = {
+        "apiVersion": "banlieue.io/v1alpha1",
+        "kind": "VMClass",
+        "metadata": {"name": tenant},
+        "spec": {"hardware": {"cpus": 1, "memoryMiB": 1024}},
+    }
+    yield client.create(made)
+    if client.find("customresourcedefinitions", "vmclasses.banlieue.io"):
+        client.delete("vmclasses", tenant, missing_ok=True)
+
+
+def test_everything_that_is_installed_is_available(clusterctl: Clusterctl, client: Kube) -> None:
+    for namespace, name in INSTALLED:
+        deployment = client.get("deployments.apps", name, namespace)
+        conditions = {it["type"]: it["status"] for it in deployment["status"]["conditions"]}
+        assert conditions["Available"] == "True", name
+    assert clusterctl.kubeconfig
+    probe_webhooks(clusterctl.kubeconfig)
+
+
+@pytest.mark.usefixtures("clusterctl")
+def test_our_controller_works_with_the_rights_it_got(client: Kube) -> None:
+    """Its first write takes the shipped roles and nothing else."""
+    client.wait_for("configmaps", "banlieue-installation", NAMESPACE, until=bool, timeout=60)
+
+
+@pytest.mark.usefixtures("clusterctl")
+def test_a_valid_cluster_is_completed(client: Kube, tenant: str) -> None:
+    created = client.create(cluster("valid", tenant, topology=topology("1.34.0")))
+    assert created["spec"]["topology"]["version"] == "v1.34.0"
+    plane = client.create(control_plane("valid", "1.34.0", tenant))
+    assert plane["spec"]["version"] == "v1.34.0"
+    assert plane["spec"]["rollout"]["strategy"]["type"] == "RollingUpdate"
+
+
+@pytest.mark.usefixtures("clusterctl")
+def test_an_invalid_cluster_is_refused(client: Kube, tenant: str) -> None:
+    wrong = cluster("wrong", tenant, clusterNetwork={"pods": {"cidrBlocks": ["10.0.0.0/33"]}})
+    with pytest.raises(KubeError, match=r"validation\.cluster\.cluster\.x-k8s\.io.*denied"):
+        client.create(wrong)
+    assert client.list("clusters.cluster.x-k8s.io", tenant) == []
+
+
+@pytest.mark.usefixtures("clusterctl")
+def test_clusters_are_converted_between_versions(client: Kube, tenant: str) -> None:
+    client.create(cluster("old", tenant, clusterNetwork=POD_RANGE))
+    path = f"/apis/cluster.x-k8s.io/v1beta1/namespaces/{tenant}/clusters/old"
+    seen = client.request("GET", path)
+    assert seen["apiVersion"] == "cluster.x-k8s.io/v1beta1"
+    assert seen["spec"]["clusterNetwork"] == POD_RANGE
+
+
+def test_a_second_init_changes_nothing(clusterctl: Clusterctl, client: Kube) -> None:
+    """The third one meets the namespace of the second one's check still terminating."""
+    before = uids(client, "deployments.apps")
+    clusterctl.init()
+    answer = clusterctl.init()
+    assert "Skipping installing cert-manager" in answer.messages
+    assert uids(client, "deployments.apps") == before
+
+
+def test_another_version_takes_an_upgrade(next_release: Clusterctl) -> None:
+    with pytest.raises(ClusterctlError, match="already an instance"):
+        next_release.init(infrastructure=[f"banlieue:{NEXT}"])
+
+
+def test_images_are_listed(clusterctl: Clusterctl) -> None:
+    answer = clusterctl.run("init", "list-images", "--infrastructure=banlieue")
+    assert OUR_IMAGE in answer.output.splitlines()
+
+
+def test_nothing_newer_means_nothing_to_upgrade(clusterctl: Clusterctl) -> None:
+    answer = clusterctl.run("upgrade", "plan")
+    assert "Cert-Manager is already up to date" in answer.output
+    assert "You are already up to date!" in answer.output
+
+
+def test_an_upgrade_keeps_what_users_made(
+    next_release: Clusterctl, client: Kube, vm_class: Object
+) -> None:
+    definitions = uids(client, "customresourcedefinitions", LABEL)
+    account = uids(client, "serviceaccounts", LABEL)
+    plan = next_release.run("upgrade", "plan")
+    assert NEXT in next(line for line in plan.output.splitlines() if PROVIDER in line)
+    next_release.run("upgrade", "apply", "--contract=v1beta2", "--wait-providers")
+    assert client.get(INVENTORY, PROVIDER, NAMESPACE)["version"] == NEXT
+    deployment = client.get("deployments.apps", "banlieue-controller", NAMESPACE)
+    assert deployment["metadata"]["labels"]["app.kubernetes.io/version"] == NEXT
+    assert deployment["status"]["availableReplicas"] == 1
+    assert uids(client, "customresourcedefinitions", LABEL) == definitions
+    assert uids(client, "serviceaccounts", LABEL) != account
+    assert same(client.get("vmclasses", vm_class["metadata"]["name"]), vm_class)
+
+
+@pytest.mark.usefixtures("vm_class")
+def test_delete_leaves_kinds_and_namespace_alone(clusterctl: Clusterctl, client: Kube) -> None:
+    clusterctl.run("delete", "--infrastructure=banlieue")
+    wait_until(lambda: {kind for kind, _ in labelled(client)} == KEPT_KINDS, 90, "the rest to go")
+    assert ("Namespace", NAMESPACE) in labelled(client)
+    assert cluster_wide(client) == []
+    assert client.find(INVENTORY, PROVIDER, NAMESPACE) is None
+
+
+def test_objects_outlive_a_new_installation(
+    clusterctl: Clusterctl, client: Kube, vm_class: Object
+) -> None:
+    clusterctl.run("delete", "--infrastructure=banlieue")
+    clusterctl.init()
+    assert same(client.get("vmclasses", vm_class["metadata"]["name"]), vm_class)
+
+
+def test_kinds_are_only_deleted_when_nobody_uses_them(
+    clusterctl: Clusterctl, client: Kube, vm_class: Object
+) -> None:
+    with pytest.raises(ClusterctlError, match="found existing objects for provider CRDs"):
+        delete_provider(clusterctl)
+    assert client.find("customresourcedefinitions", "vmclasses.banlieue.io")
+    client.delete("vmclasses", vm_class["metadata"]["name"])
+    client.wait_gone("vmclasses", vm_class["metadata"]["name"])
+    delete_provider(clusterctl)
+    wait_until(lambda: labelled(client) == set(), 90, "everything labelled to be gone")
+    assert cluster_wide(client) == []
+    clusterctl.init()
+    assert client.get("deployments.apps", "banlieue-controller", NAMESPACE)
+
+
+@pytest.mark.usefixtures("clusterctl")
+def test_our_cluster_is_described(clusterctl: Clusterctl, client: Kube, tenant: str) -> None:
+    infrastructure = {
+        "apiGroup": "infrastructure.banlieue.io",
+        "kind": "SimulatedCluster",
+        "name": "shown",
+    }
+    client.create(cluster("shown", tenant, infrastructureRef=infrastructure))
+    client.create(simulated_cluster("shown"), tenant)
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "NoFailureDomains",
+        "message": "no Provider offers any",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = {"status": {"conditions": [condition]}}
+    client.patch("simulatedclusters", "shown", status, tenant, subresource="status")
+    answer = clusterctl.run("describe", "cluster", "shown", f"--namespace={tenant}")
+    line = next(line for line in answer.output.splitlines() if "SimulatedCluster/shown" in line)
+    assert "NoFailureDomains" in line
+    assert "no Provider offers any" in line
+
+
+@pytest.mark.usefixtures("clusterctl")
+def test_a_kept_cluster_goes_on_where_it_was(management: Management, tenant: str) -> None:
+    """Conditions are stale for some seconds then; what the webhooks answer is not."""
+    kept = management.cluster
+    kept.down(Leave.EVERYTHING)
+    kept.up()
+    await_webhooks(kept.kubeconfig, 120)
+    with Kube(kept.kubeconfig) as client:
+        assert client.get("namespaces", tenant)
+        assert client.get(INVENTORY, PROVIDER, NAMESPACE)
+
+
+def simulated_cluster(name: str) -> Object:
+    return {
+        "apiVersion": "infrastructure.banlieue.io/v1alpha1",
+        "kind": "SimulatedCluster",
+        "metadata": {"name": name},
+        "spec": {"controlPlaneEndpoint": {"host": "10.0.0.1", "port": 6443}},
+    }
+
+
+def uids(client: Kube, kind: str, selector: str | None = None) -> dict[str, str]:
+    found = client.list(kind, label_selector=selector)
+    return {obj["metadata"]["name"]: obj["metadata"]["uid"] for obj in found}
+
+
+def same(one: Object, other: Object) -> bool:
+    return bool(one["metadata"]["uid"] == other["metadata"]["uid"] and one["spec"] == other["spec"])
+
+
+def labelled(client: Kube) -> set[tuple[str, str]]:
+    """Kind and name of everything that carries our provider label."""
+    found: Objects = []
+    for resource in client.resources():
+        if "list" in resource.verbs:
+            query = {"labelSelector": LABEL}
+            items = client.request("GET", resource.path(None), query=query)["items"]
+            found += [{**item, "kind": resource.kind} for item in items]
+    return {(obj["kind"], obj["metadata"]["name"]) for obj in found}
+
+
+def cluster_wide(client: Kube) -> list[str]:
+    """What is left cluster-wide under our name, labelled or not."""
+    kinds = (
+        "clusterroles",
+        "clusterrolebindings",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+    )
+    names = [obj["metadata"]["name"] for kind in kinds for obj in client.list(kind)]
+    return [name for name in names if name.startswith("banlieue")]

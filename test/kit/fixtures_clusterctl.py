@@ -1,0 +1,93 @@
+"""A management cluster with Cluster API and banlieue, as `clusterctl init` makes it.
+
+Tests load it by `pytest_plugins = ["test.kit.fixtures_clusterctl"]`.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import banlieue
+from hack.cluster.choose import cluster_from_environment
+from hack.cluster.clusterapi.clusterctl import Clusterctl
+from hack.cluster.clusterapi.install import install
+from hack.cluster.clusterapi.repository import PROVIDER
+from hack.cluster.interface import Cluster
+from hack.components import semantic_version
+from test.kit.kube import Kube
+from test.kit.namespaces import create_namespace, discard_namespace
+
+NAME: Final = "e2e-clusterctl"
+NAMESPACE: Final = "banlieue-system"
+VERSION: Final = semantic_version(banlieue.__version__)
+INVENTORY: Final = "providers.clusterctl.cluster.x-k8s.io"
+
+_LOGS: Final = Path("out") / "e2e" / NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """The cluster, and clusterctl with a repository that holds the release of this tree."""
+
+    cluster: Cluster
+    clusterctl: Clusterctl
+
+
+@pytest.fixture(scope="session")
+def management(request: pytest.FixtureRequest) -> Iterator[Management]:
+    """A cluster of its own, so that no other test notices when the provider is deleted."""
+    cluster = cluster_from_environment(NAME, _say)
+    # One that a killed run left behind may be in any state.
+    cluster.down()
+    cluster.up()
+    failed = request.session.testsfailed
+    try:
+        yield Management(cluster, install(cluster, _say))
+    except BaseException:
+        cluster.save_logs(request.config.rootpath / _LOGS)
+        raise
+    finally:
+        if request.session.testsfailed > failed:
+            cluster.save_logs(request.config.rootpath / _LOGS)
+        cluster.down()
+
+
+@pytest.fixture
+def client(management: Management) -> Iterator[Kube]:
+    """An administrator of that cluster."""
+    with Kube(management.cluster.kubeconfig) as kube:
+        yield kube
+
+
+@pytest.fixture
+def clusterctl(management: Management, client: Kube) -> Clusterctl:
+    """clusterctl, with banlieue installed in the version of this tree."""
+    found = client.find(INVENTORY, PROVIDER, NAMESPACE)
+    if found and found["version"] != VERSION:
+        delete_provider(management.clusterctl)
+        found = None
+    if not found:
+        management.clusterctl.init()
+    return management.clusterctl
+
+
+@pytest.fixture
+def tenant(client: Kube) -> Iterator[str]:
+    """A namespace for one test."""
+    name = create_namespace(client)
+    yield name
+    discard_namespace(client, name)
+
+
+def delete_provider(clusterctl: Clusterctl) -> None:
+    """Delete banlieue with its kinds and its namespace; nobody may use them any more."""
+    flags = ("--include-crd", "--include-namespace")
+    clusterctl.run("delete", "--infrastructure=banlieue", *flags)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
