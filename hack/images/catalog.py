@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from hack.images import archive
+from hack.images.own import OwnImage
 from hack.images.store import Image, ImageError, Say, Store, digest_of
 from hack.tools.catalog import ToolError, find_tool
 
+OWN: Final = "localhost/banlieue:dev"
 PAUSE: Final = "localhost/pause:1"
 CERT_MANAGER: Final = "localhost/cert-manager:v1.21.1"
 CLUSTER_API_CORE: Final = "localhost/cluster-api-core:v1.14.2"
@@ -37,12 +39,14 @@ class ToolImage:
         """Hex SHA-256 over the binary and how it is put into the image; raises ImageError."""
         return digest_of(Path(archive.__file__), self.name, self.entrypoint, self._binary())
 
-    def write(self, target: Path, say: Say) -> None:
+    def write(self, target: Path, say: Say) -> str:
         """Write the docker-archive; raises ImageError when the tool is not built."""
         say(f"{self.name}: writing")
+        digest = self.digest()
         archive.write_archive(
             archive.StaticImage(self.name, self._binary(), self.entrypoint), target
         )
+        return digest
 
     def _binary(self) -> Path:
         try:
@@ -52,6 +56,7 @@ class ToolImage:
 
 
 IMAGES: Final[tuple[Image, ...]] = (
+    OwnImage(OWN),
     ToolImage(PAUSE, "pause", "/pause"),
     ToolImage(CERT_MANAGER, "cert-manager", "/manager"),
     ToolImage(CLUSTER_API_CORE, "cluster-api-core", "/manager"),

@@ -33,8 +33,12 @@ class Image(Protocol):
     def digest(self) -> str:
         """Hex SHA-256 over everything that decides what the image is."""
 
-    def write(self, target: Path, say: Say) -> None:
-        """Write the docker-archive to a file that does not exist yet; raises ImageError."""
+    def write(self, target: Path, say: Say) -> str:
+        """Write the docker-archive to a file that does not exist yet; raises ImageError.
+
+        Returns:
+            The digest of what was written: sources may change while an image is made.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,11 @@ class Store:
             # Whoever held the lock may have made it.
             if _touched(path):
                 return path
-            self._make(image, path, say)
-            self._sweep(image.name, keep=path)
-        return path
+            made = self._make(image, say)
+            self._sweep(image.name, keep=made)
+        return made
 
-    def _make(self, image: Image, path: Path, say: Say) -> None:
+    def _make(self, image: Image, say: Say) -> Path:
         stem = _stem(image.name)
         # Only the holder of the lock writes, so these are left over from a killed one.
         for left in self.cache.glob(f".unfinished-{stem}-*"):
@@ -94,12 +98,11 @@ class Store:
         unfinished = Path(name)
         unfinished.unlink()
         try:
-            image.write(unfinished, say)
-            if self.path_of(image) != path:
-                raise ImageError(f"the sources of {image.name} changed meanwhile; run it again")
-            unfinished.replace(path)
+            made = self.cache / f"{stem}-{image.write(unfinished, say)}.tar"
+            unfinished.replace(made)
         finally:
             unfinished.unlink(missing_ok=True)
+        return made
 
     def _sweep(self, name: str, keep: Path) -> None:
         oldest = time.time() - _KEEP_UNUSED_SECONDS
@@ -109,15 +112,18 @@ class Store:
 
 
 @contextmanager
-def lock(path: Path, what: str, say: Say) -> Iterator[None]:
-    """Keep other processes out while something is made; says so when it has to wait."""
+def lock(path: Path, what: str, say: Say) -> Iterator[int]:
+    """Keep other processes out while something is made; says so when it has to wait.
+
+    Yields the descriptor of the lock; a program that inherits it holds the lock as long as it runs.
+    """
     with path.open("w") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say(f"{what}: somebody else is making it, waiting")
             fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+        yield held.fileno()
 
 
 def digest_of(*parts: object) -> str:
