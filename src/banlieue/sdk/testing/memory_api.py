@@ -26,7 +26,7 @@ that did happen.
 import asyncio
 import itertools
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -137,6 +137,16 @@ class MemoryApi:
         stored = self._objects.get(resource, {}).get(key)
         return clone(stored.obj) if stored else None
 
+    def look(self, resource: Resource) -> Iterator[Obj]:
+        """All stored objects of the kind, by key, as they are stored: not to be changed."""
+        kept = self._objects.get(resource, {})
+        return (kept[key].obj for key in sorted(kept))
+
+    def look_at(self, resource: Resource, key: Key) -> Obj | None:
+        """The stored object as it is stored: not to be changed."""
+        stored = self._objects.get(resource, {}).get(key)
+        return stored.obj if stored else None
+
     def peek_all(self, resource: Resource) -> list[Obj]:
         """Copies of all stored objects of the kind, by key."""
         kept = self._objects.get(resource, {})
@@ -149,7 +159,8 @@ class MemoryApi:
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call `callback` with every change, in order, in the task that makes it.
 
-        All get the same objects, so they must not change them. The answer ends the subscription.
+        They get the objects as they are stored and must not change them. The answer ends the
+        subscription.
         """
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
@@ -157,7 +168,7 @@ class MemoryApi:
     def backup(self) -> Backup:
         """Everything that is stored, as a copy of etcd's data holds it."""
         return {
-            (resource, key): Stored(clone(stored.obj), copy_owned(stored.owned))
+            (resource, key): Stored(stored.obj, copy_owned(stored.owned))
             for resource, kept in self._objects.items()
             for key, stored in kept.items()
         }
@@ -169,7 +180,7 @@ class MemoryApi:
                 self._tell(resource, key, kept.pop(key), None, own=False)
         for (resource, key), stored in backup.items():
             before = self._objects.setdefault(resource, {}).get(key)
-            after = Stored(clone(stored.obj), copy_owned(stored.owned))
+            after = Stored(stored.obj, copy_owned(stored.owned))
             self._objects[resource][key] = after
             if before is None or before.obj != after.obj:
                 self._tell(resource, key, before, after, own=False)
@@ -220,8 +231,8 @@ class MemoryApi:
 
         def read(_call: Call) -> Obj:
             found.extend(
-                obj
-                for obj in self.peek_all(resource)
+                clone(obj)
+                for obj in self.look(resource)
                 if namespace in {"", Key.of(obj).namespace}
                 and selectors.matches_labels(obj["metadata"].get("labels") or {}, label_selector)
                 and selectors.matches_fields(obj, field_selector)
@@ -378,11 +389,12 @@ class MemoryApi:
             return True
         if before.obj["metadata"].get("deletionTimestamp"):
             return False
-        after = Stored(clone(before.obj), before.owned)
-        after.obj["metadata"] |= {
+        meta = {
+            **before.obj["metadata"],
             "deletionTimestamp": format_time(self._now()),
             "deletionGracePeriodSeconds": 0,
         }
+        after = Stored({**before.obj, "metadata": meta}, before.owned)
         self._commit(resource, key, before, after, own=own)
         return True
 
@@ -420,14 +432,12 @@ class MemoryApi:
         change = Change(
             resource,
             key,
-            clone(before.obj) if before else None,
-            clone(after.obj) if after else None,
+            before.obj if before else None,
+            after.obj if after else None,
         )
         self.cache.learn(change, own=own)
-        if self._subscribers:
-            told = Change(resource, key, clone(change.old), clone(change.new))
-            for callback in tuple(self._subscribers):
-                callback(told)
+        for callback in tuple(self._subscribers):
+            callback(change)
 
     def _new_uid(self) -> str:
         return str(uuid.UUID(int=next(self._uids)))

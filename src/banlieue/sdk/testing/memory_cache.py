@@ -1,6 +1,6 @@
 """The cache of watched kinds over a `MemoryApi`, which can be made to lag behind."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from banlieue.api.meta import Resource
 from banlieue.sdk.kube import Key, Obj
@@ -25,6 +25,10 @@ class MemoryCache:
         for key, obj in sorted(self._objects.get(resource, {}).items()):
             if namespace in {"", key.namespace}:
                 yield clone(obj)
+
+    def revisions(self, resource: Resource) -> Mapping[Key, object]:
+        """What tells a known object from what it was before: the one that is kept."""
+        return dict(self._objects.get(resource, {}))
 
     def synced(self, *resources: Resource) -> bool:
         """Whether none of the kinds stands in `unsynced`, a set a test may fill."""

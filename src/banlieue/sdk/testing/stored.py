@@ -1,12 +1,11 @@
 """An object as the in-memory server stores it, and the rules of what a write may change."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from banlieue.sdk.kube import STATUS, Obj
 from banlieue.sdk.testing import field_sets
-from banlieue.sdk.testing.plain import clone
 
 SERVER_FIELDS = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 """Members of metadata that only the server writes."""
@@ -17,7 +16,7 @@ FieldOwner = tuple[str, str]
 
 @dataclass(slots=True)
 class Stored:
-    """An object and who owns which of its fields."""
+    """An object and who owns which of its fields; the object is replaced, never changed."""
 
     obj: Obj
     owned: dict[FieldOwner, set[field_sets.Path]] = field(default_factory=dict)
@@ -59,28 +58,40 @@ def owned_leaves(obj: Obj) -> Iterator[tuple[field_sets.Path, Any]]:
 
 
 def restrict(before: Obj, after: Obj, subresource: str) -> Obj:
-    """Only what this endpoint may change: status through its subresource, all else otherwise."""
+    """Only what this endpoint may change: status through its subresource, all else otherwise.
+
+    What stays is shared with `before`: stored objects never change.
+    """
     if subresource:
-        merged, source = clone(before), after
+        merged, source = {**before, "metadata": {**before["metadata"]}}, without_nulls(after)
     else:
         merged, source = without_nulls(after), before
     merged.pop(STATUS, None)
     if source.get(STATUS) is not None:
-        merged[STATUS] = clone(source[STATUS])
+        merged[STATUS] = source[STATUS]
     for name in SERVER_FIELDS:
         if name in before["metadata"]:
             merged["metadata"][name] = before["metadata"][name]
-    return without_nulls(merged)
+    return merged
 
 
 def hand_over(before: Obj, after: Stored, owner: FieldOwner) -> None:
     """Give every leaf that changed to `owner`, and forget the ownership of vanished ones."""
-    old, new = dict(owned_leaves(before)), dict(owned_leaves(after.obj))
+    moved = {
+        part for part in before.keys() | after.obj.keys() if before.get(part) != after.obj.get(part)
+    }
+    old = _leaves_of(before, moved)
+    new = _leaves_of(after.obj, moved)
     changed = {path for path, value in new.items() if path not in old or old[path] != value}
+    lost = changed | (old.keys() - new.keys())
     for paths in after.owned.values():
-        paths.difference_update(changed)
-        paths.intersection_update(new)
+        paths.difference_update(lost)
     after.owned.setdefault(owner, set()).update(changed)
+
+
+def _leaves_of(obj: Obj, parts: Collection[str]) -> dict[field_sets.Path, Any]:
+    chosen = {part: value for part, value in obj.items() if part in parts}
+    return dict(owned_leaves(chosen)) if chosen else {}
 
 
 def generation_moves(before: Obj, after: Obj) -> bool:
