@@ -73,7 +73,7 @@ def _status(_chosen: argparse.Namespace, cluster: Cluster) -> None:
 
 
 def _logs(chosen: argparse.Namespace, cluster: Cluster) -> None:
-    directory: Path = chosen.to or Path("out", "logs", chosen.name)
+    directory: Path = chosen.directory or Path("out", "logs", chosen.name)
     cluster.save_logs(directory)
     print(directory)
 
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument("archives", nargs="+", type=Path, metavar="FILE", help="a docker-archive")
     command("status", _status, "say how it is")
     logs = command("logs", _logs, "copy what daemons and pods said into a folder")
-    logs.add_argument("--to", type=Path, metavar="DIR", help="default: out/logs/NAME")
+    logs.add_argument("directory", nargs="?", type=Path, help="default: out/logs/NAME")
     return parser
 
 

@@ -1,7 +1,4 @@
-"""The cluster of the end-to-end tests, whatever it is made of.
-
-They run only when asked for: by `-m e2e`, or by naming their folder or file.
-"""
+"""The cluster of the end-to-end tests, whatever it is made of."""
 
 import os
 import subprocess
@@ -23,20 +20,12 @@ _HERE = Path(__file__).parent
 _TOP = _HERE.parents[1]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "e2e: needs a cluster that runs pods; part of make e2e")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    ours = [item for item in items if item.path.is_relative_to(_HERE)]
-    for item in ours:
-        item.add_marker(pytest.mark.e2e)
-        if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
-    if "e2e" in config.option.markexpr or any("e2e" in part for part in config.args):
-        return
-    config.hook.pytest_deselected(items=ours)
-    items[:] = [item for item in items if item not in ours]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.e2e)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
 
 
 @pytest.fixture(scope="session")
