@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from banlieue.controller.crowd import Crowd
 from banlieue.controller.placement import Demand, Place, Resident
 from banlieue.sdk.kube import Key
 from banlieue.sdk.reconcile import Clock
@@ -44,19 +45,18 @@ class Ledger:
         self._promised: dict[Key, Resident] = {}
         self._waiting: dict[Key, Waiting] = {}
         self._refusals: dict[Place, list[_Refusal]] = {}
+        self._crowd = Crowd()
 
-    def residents(self) -> list[Resident]:
-        """Everybody, in no order; a promise counts beside what is observed."""
-        merged = dict(self._observed)
-        for key, promise in self._promised.items():
-            seen = merged.get(key)
-            merged[key] = _both(seen, promise) if seen else promise
-        return list(merged.values())
+    def residents(self) -> Crowd:
+        """Everybody, kept up to date; a promise counts beside what is observed."""
+        return self._crowd
 
     def seed(self, residents: Iterable[Resident]) -> None:
         """Take over what the cache knew when the process started; later knowledge wins."""
         for resident in residents:
-            self._observed.setdefault(resident.key, resident)
+            if resident.key not in self._observed:
+                self._observed[resident.key] = resident
+                self._count(resident.key)
         self.seeded = True
 
     def observe(self, resident: Resident) -> None:
@@ -65,14 +65,17 @@ class Ledger:
         promise = self._promised.get(resident.key)
         if promise and set(promise.places) <= set(resident.places):
             del self._promised[resident.key]
+        self._count(resident.key)
 
     def promise(self, resident: Resident) -> None:
         """Count a machine at its new place from now on, until `observe` confirms it."""
         self._promised[resident.key] = resident
+        self._count(resident.key)
 
     def withdraw(self, key: Key) -> None:
         """Take a promise back: it was certainly never written down."""
         self._promised.pop(key, None)
+        self._count(key)
 
     def wait(self, key: Key, on: Waiting) -> None:
         """Remember what a machine waits for, so that changes elsewhere can wake it."""
@@ -87,6 +90,7 @@ class Ledger:
         self._waiting.pop(key, None)
         promised = self._promised.pop(key, None)
         observed = self._observed.pop(key, None)
+        self._count(key)
         return any(known is not None and known.places for known in (promised, observed))
 
     def refuse(self, demand: Demand, place: Place, why: str) -> None:
@@ -127,11 +131,16 @@ class Ledger:
 
     def at(self, provider: Key) -> list[Key]:
         """Machines that are, or are promised to be, on a Provider."""
-        return sorted(
-            resident.key
-            for resident in self.residents()
-            if any(place.provider == provider for place in resident.places)
-        )
+        return self._crowd.on(provider)
+
+    def _count(self, key: Key) -> None:
+        """Let the crowd have what is known of a machine."""
+        seen, promise = self._observed.get(key), self._promised.get(key)
+        known = _both(seen, promise) if seen and promise else promise or seen
+        if known is None:
+            self._crowd.drop(key)
+        else:
+            self._crowd.put(known)
 
 
 def _both(seen: Resident, promise: Resident) -> Resident:

@@ -1,121 +1,170 @@
-"""The other machines, arranged for the questions the scheduler asks about a candidate."""
+"""All machines, kept so that the scheduler's questions cost the same however many there are.
+
+Adding or removing one machine touches only the places it is in and the groups it belongs to.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from banlieue.controller.placement import (
-    TOPOLOGY_FAILURE_DOMAIN,
-    TOPOLOGY_HOST,
-    TOPOLOGY_PROVIDER,
-    Apart,
-    Demand,
-    Domain,
-    Place,
-    Resident,
-    Site,
-)
+from banlieue.controller.groups import Namespace
+from banlieue.controller.placement import Capacity, Domain, Place, Resident, Site
 from banlieue.sdk.kube import Key
 
 
-@dataclass(frozen=True, slots=True)
-class _Zone:
-    """A value of a topology key, such as one rack."""
-
-    topology_key: str
-    value: str
-
-
 class Crowd:
-    """All machines but the one being placed, by where they are."""
+    """Every machine and where it is, indexed by place and by namespace."""
 
-    def __init__(
-        self, demand: Demand, sites: Iterable[Site], residents: Iterable[Resident]
-    ) -> None:
-        self._labels: dict[Place, Mapping[str, str]] = {
-            Place(site.key, domain.name): domain.labels for site in sites for domain in site.domains
-        }
-        self._at: dict[Place, list[Resident]] = {}
-        self._required: dict[_Zone, Key] = {}
-        self._preferred: dict[_Zone, int] = {}
-        self._keys = {term.topology_key for term in demand.apart}
+    def __init__(self, residents: Iterable[Resident] = ()) -> None:
+        self._residents: dict[Key, Resident] = {}
+        self._rooms: dict[Place, _Room] = {}
+        self._namespaces: dict[str, Namespace] = {}
         for resident in residents:
-            if resident.key == demand.key:
-                continue
-            for place in resident.places:
-                self._at.setdefault(place, []).append(resident)
-            if resident.key.namespace == demand.key.namespace:
-                self._separate(demand, resident)
+            self.put(resident)
 
-    def free_memory(self, site: Site, domain: Domain) -> int:
-        """Memory in MiB that may still be promised there, in-flight machines taken off."""
+    def __iter__(self) -> Iterator[Resident]:
+        return iter(self._residents.values())
+
+    def __len__(self) -> int:
+        return len(self._residents)
+
+    def put(self, resident: Resident) -> None:
+        """Count a machine from now on, instead of what was known of it."""
+        before = self._residents.get(resident.key)
+        if before == resident:
+            return
+        if before is not None:
+            self.drop(resident.key)
+        self._residents[resident.key] = resident
+        self._namespaces.setdefault(resident.key.namespace, Namespace()).put(resident)
+        for place in dict.fromkeys(resident.places):
+            self._rooms.setdefault(place, _Room()).put(resident)
+
+    def drop(self, key: Key) -> None:
+        """Count a machine no longer."""
+        resident = self._residents.pop(key, None)
+        if resident is None:
+            return
+        namespace = self._namespaces[key.namespace]
+        namespace.drop(resident)
+        if not namespace.residents:
+            del self._namespaces[key.namespace]
+        for place in dict.fromkeys(resident.places):
+            room = self._rooms[place]
+            room.drop(resident)
+            if not room.residents:
+                del self._rooms[place]
+
+    def namespace(self, name: str) -> Namespace | None:
+        """The machines of one namespace, None when there are none."""
+        return self._namespaces.get(name)
+
+    def on(self, provider: Key) -> list[Key]:
+        """Machines that are on a Provider, by key."""
+        return sorted(
+            {
+                key
+                for place, room in self._rooms.items()
+                if place.provider == provider
+                for key in room.residents
+            }
+        )
+
+    def free_memory(self, site: Site, domain: Domain, newcomer: Key) -> int:
+        """Memory in MiB that may still be promised to a machine there.
+
+        Machines which the published figure does not count yet are taken off; the newcomer's own
+        are not.
+        """
         capacity = domain.capacity
         if capacity is None:
             return 0
         extra = int(capacity.memory_mib * (site.overcommit_memory - 1.0))
-        uncounted = [
-            resident.memory_mib
-            for resident in self._at.get(Place(site.key, domain.name), ())
-            if not counts(resident.digest, capacity.included)
-        ]
-        return capacity.free_memory_mib + extra - sum(uncounted)
+        room = self._rooms.get(Place(site.key, domain.name))
+        uncounted = room.uncounted(capacity, newcomer) if room else 0
+        return capacity.free_memory_mib + extra - uncounted
 
-    def promised_cpus(self, place: Place) -> int:
-        """Virtual CPUs of the machines there."""
-        return sum(resident.cpus for resident in self._at.get(place, ()))
+    def promised_cpus(self, place: Place, newcomer: Key) -> int:
+        """Virtual CPUs of all other machines there."""
+        room = self._rooms.get(place)
+        if room is None:
+            return 0
+        own = room.residents.get(newcomer)
+        return room.cpus - (own.cpus if own else 0)
 
-    def population(self, place: Place) -> int:
-        """How many machines of ours are there."""
-        return len(self._at.get(place, ()))
-
-    def required_conflict(self, demand: Demand, site: Site, domain: Domain) -> str | None:
-        """Name of a machine that must not share a topology with this one, None when none is."""
-        del demand
-        place = Place(site.key, domain.name)
-        for zone in sorted(self._required, key=lambda zone: (zone.topology_key, zone.value)):
-            if self._zone(zone.topology_key, place) == zone:
-                return self._required[zone].name
-        return None
-
-    def preferred_conflicts(self, place: Place) -> int:
-        """How many machines this one would rather be apart from share a topology with it."""
-        zones = [self._zone(key, place) for key in sorted(self._keys)]
-        return sum(self._preferred.get(zone, 0) for zone in zones)
-
-    def _separate(self, demand: Demand, resident: Resident) -> None:
-        for term in demand.apart:
-            if term.selector.matches(resident.labels):
-                self._occupy(term, resident)
-        for term in resident.apart:
-            if term.required and term.selector.matches(demand.labels):
-                self._occupy(term, resident)
-
-    def _occupy(self, term: Apart, resident: Resident) -> None:
-        for zone in self._zones(term.topology_key, resident):
-            if term.required and term.topology_key != TOPOLOGY_HOST:
-                self._required[zone] = min(self._required.get(zone, resident.key), resident.key)
-            else:
-                self._preferred[zone] = self._preferred.get(zone, 0) + 1
-
-    def _zones(self, topology_key: str, resident: Resident) -> Iterator[_Zone]:
-        for place in resident.places:
-            yield self._zone(topology_key, place)
-
-    def _zone(self, topology_key: str, place: Place) -> _Zone:
-        """Where a place lies; one without that label is a zone of its own.
-
-        Hosts are chosen by the backend, so for the scheduler the failure domain stands for them.
-        """
-        if topology_key == TOPOLOGY_PROVIDER:
-            return _Zone(topology_key, str(place.provider))
-        own = f"{place.provider}/{place.domain}"
-        if topology_key in {TOPOLOGY_FAILURE_DOMAIN, TOPOLOGY_HOST}:
-            return _Zone(topology_key, own)
-        label = self._labels.get(place, {}).get(topology_key)
-        return _Zone(topology_key, f"={label}" if label is not None else own)
+    def population(self, place: Place, newcomer: Key) -> int:
+        """How many other machines of ours are there."""
+        room = self._rooms.get(place)
+        return len(room.residents) - (newcomer in room.residents) if room else 0
 
 
-def counts(digest: str, included: frozenset[str]) -> bool:
-    """Whether a capacity figure counts the owner; figures may list beginnings of digests."""
-    return digest in included or any(
-        digest.startswith(beginning) for beginning in included if len(beginning) < len(digest)
-    )
+@dataclass(slots=True)
+class _Room:
+    """The machines at one place, with sums that follow them."""
+
+    residents: dict[Key, Resident] = field(default_factory=dict)
+    cpus: int = 0
+    _tally: "_Tally | None" = None
+
+    def put(self, resident: Resident) -> None:
+        self.residents[resident.key] = resident
+        self.cpus += resident.cpus
+        self._tally = self._tally.shifted(resident, 1) if self._tally else None
+
+    def drop(self, resident: Resident) -> None:
+        del self.residents[resident.key]
+        self.cpus -= resident.cpus
+        self._tally = self._tally.shifted(resident, -1) if self._tally else None
+
+    def uncounted(self, capacity: Capacity, newcomer: Key) -> int:
+        """MiB of the machines that the figures do not count, without the newcomer's own."""
+        tally = self._tally
+        if tally is None or tally.capacity is not capacity:
+            tally = self._tally = _Tally.of(capacity, self.residents)
+        own = self.residents.get(newcomer)
+        return tally.memory_mib - (tally.share(own) if own else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """Memory at one place that a capacity figure does not count yet.
+
+    A list that was cut short holds the machines placed last, so those placed no later than the
+    oldest listed one are counted too, if they are there at all.
+    """
+
+    capacity: Capacity
+    lengths: tuple[int, ...]
+    oldest: float | None
+    memory_mib: int = 0
+
+    @classmethod
+    def of(cls, capacity: Capacity, residents: Mapping[Key, Resident]) -> "_Tally":
+        lengths = tuple(sorted({len(beginning) for beginning in capacity.included}))
+        blank = cls(capacity, lengths, None)
+        listed = [it.since for it in residents.values() if it.since is not None and blank.lists(it)]
+        oldest = (min(listed) if listed else capacity.read_at) if capacity.cut_short else None
+        bare = cls(capacity, lengths, oldest)
+        return cls(capacity, lengths, oldest, sum(map(bare.share, residents.values())))
+
+    def shifted(self, resident: Resident, sign: int) -> "_Tally | None":
+        """The tally with a machine more or less; None when it has to be made anew."""
+        if self.capacity.cut_short and self.lists(resident):
+            return None
+        changed = self.memory_mib + sign * self.share(resident)
+        return _Tally(self.capacity, self.lengths, self.oldest, changed)
+
+    def share(self, resident: Resident) -> int:
+        """MiB of this machine that the figures do not count."""
+        return 0 if self._counts(resident) else resident.memory_mib
+
+    def lists(self, resident: Resident) -> bool:
+        digest, included = resident.digest, self.capacity.included
+        return any(digest[:length] in included for length in self.lengths)
+
+    def _counts(self, resident: Resident) -> bool:
+        if not resident.digest:
+            return resident.settled
+        if self.lists(resident):
+            return True
+        since, oldest = resident.since, self.oldest
+        return resident.settled and oldest is not None and since is not None and since <= oldest

@@ -3,11 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 from banlieue.api import names
 from banlieue.api.devices import InterfaceRequest
 from banlieue.api.meta import ConditionStatus
-from banlieue.api.reasons import ConditionType
+from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.types import AddressSource, IPFamily
 from banlieue.api.v1alpha1.provider import Provider, ProviderMode
 from banlieue.api.v1alpha1.provider_status import FailureDomainStatus
 from banlieue.api.v1alpha1.providerclass import ProviderClass
@@ -22,6 +24,7 @@ from banlieue.controller.placement import (
     Domain,
     ImageState,
     Place,
+    PoolWish,
     Resident,
     Site,
     StaticAddress,
@@ -29,6 +32,7 @@ from banlieue.controller.placement import (
 from banlieue.sdk import shape, tenancy
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key
+from banlieue.sdk.provider.domains import MAX_INCLUDED
 
 LABEL_ARCHITECTURE = "kubernetes.io/arch"
 """On a failure domain: the one architecture it runs. Absent: not known, so not filtered by."""
@@ -58,15 +62,56 @@ def site(
     namespace_labels: Mapping[str, str],
 ) -> Site:
     """A Provider as one namespace sees it, with what it says about one image."""
+    allowed = tenancy.namespace_allowed(provider, namespace, namespace_labels)
+    return seen_by(site_for_anybody(provider, provider_class), Offer(image), allowed=allowed)
+
+
+def seen_by(everywhere: Site, offer: "Offer", *, allowed: bool) -> Site:
+    """The Provider for a namespace that may or may not use it, and for one image."""
+    return replace(everywhere, allowed=allowed, images=offer.at(everywhere))
+
+
+class Offer:
+    """Where one image can be used, by its sources and by what the Providers say."""
+
+    def __init__(self, image: VMImage | None) -> None:
+        self._name = image.metadata.name if image else ""
+        self._sources = {it.provider_class for it in image.spec.sources} if image else set()
+        self._rows = {
+            (row.provider_namespace, row.provider_name): ImageState(
+                row.ready, row.reason or "", row.message or ""
+            )
+            for row in (image.status.per_provider if image else ())
+        }
+
+    def at(self, site: Site) -> Mapping[str, ImageState]:
+        """The image's state at a Provider by its name; empty while that has not told any.
+
+        A row about a source that is not there any more does not count.
+        """
+        if (
+            site.backend
+            and self._name
+            and self._sources.isdisjoint((site.class_name, site.backend))
+        ):
+            missing = f"it has no source for {site.backend}"
+            return {self._name: ImageState(False, Reason.IMAGE_SOURCE_MISSING, missing)}
+        state = self._rows.get((site.key.namespace, site.key.name))
+        return {self._name: state} if state is not None else {}
+
+
+def site_for_anybody(provider: Provider, provider_class: ProviderClass | None) -> Site:
+    """What of a Provider is the same for every namespace and every image."""
     spec, status = provider.spec, provider.status
     ready, why = _readiness(provider, provider_class)
     unclaimed = status.unclaimed
+    networks = spec.capabilities.network_classes
     return Site(
         key=key_of(provider),
         domains=tuple(_domain(domain) for domain in status.failure_domains),
         labels=dict(provider.metadata.labels),
         class_name=spec.provider_class_ref.name,
-        allowed=tenancy.namespace_allowed(provider, namespace, namespace_labels),
+        backend=provider_class.spec.backend if provider_class else "",
         ready=ready,
         not_ready=why,
         paused=spec.paused or bool(provider_class and provider_class.spec.paused),
@@ -74,10 +119,15 @@ def site(
         deleting=provider.metadata.deletion_timestamp is not None,
         read_only=spec.mode is ProviderMode.READ_ONLY,
         admission_by_backend=names.FEATURE_BACKEND_ADMISSION in status.spec_features,
-        images=_images(provider, image),
         allow_static={
             network.name: tuple(cidr for subnet in network.subnets for cidr in subnet.allow_static)
-            for network in spec.capabilities.network_classes
+            for network in networks
+        },
+        pools={
+            network.name: frozenset(
+                _family(subnet.cidr) for subnet in network.subnets if subnet.pool is not None
+            )
+            for network in networks
         },
         overcommit_cpu=float(spec.overcommit.cpu or 1),
         overcommit_memory=float(spec.overcommit.memory or 1),
@@ -87,6 +137,10 @@ def site(
         ),
         complete=unclaimed is not None and unclaimed.complete,
     )
+
+
+def _family(cidr: str) -> str:
+    return (IPFamily.IPV6 if ":" in cidr else IPFamily.IPV4).value
 
 
 def _readiness(provider: Provider, provider_class: ProviderClass | None) -> tuple[bool, str]:
@@ -124,15 +178,9 @@ def _capacity(published: FailureDomainStatus) -> Capacity | None:
         free_memory_mib=memory.free,
         cpus=capacity.cpus.total if capacity.cpus else None,
         included=frozenset(capacity.included_machines),
+        cut_short=len(capacity.included_machines) >= MAX_INCLUDED,
+        read_at=capacity.observed_at.timestamp() if capacity.observed_at else None,
     )
-
-
-def _images(provider: Provider, image: VMImage | None) -> dict[str, ImageState]:
-    row = image_row(image, key_of(provider))
-    if image is None or row is None:
-        return {}
-    state = ImageState(row.ready, row.reason or "", row.message or "")
-    return {image.metadata.name: state}
 
 
 def image_row(image: VMImage | None, provider: Key) -> ProviderImageStatus | None:
@@ -173,6 +221,12 @@ def demand(
             for wish in nic.ipam
             if wish.address
         ),
+        pool_wishes=tuple(
+            PoolWish(nic.network_class or "", wish.family.value)
+            for nic in nics
+            for wish in nic.ipam
+            if wish.source is AddressSource.POOL
+        ),
         features=tuple(vm_class.spec.features),
         provider_ref=Key(pin.namespace or key.namespace, pin.name) if pin else None,
         provider_selector=spec.placement.provider_selector,
@@ -205,6 +259,7 @@ def resident(vm: VirtualMachine, vm_class: VMClass | None, *, installation_id: s
     places: tuple[Place, ...] = ()
     if placed is not None:
         places = (Place(placed.provider, status.observed_failure_domain or placed.domain),)
+    scheduled, settled = status.scheduled, status.initialization
     resources, hardware = status.resources, vm_class.spec.hardware if vm_class else None
     cpus = (resources.cpus if resources else None) or (hardware.cpus if hardware else 0)
     memory = (resources.memory_mib if resources else None) or (
@@ -218,6 +273,8 @@ def resident(vm: VirtualMachine, vm_class: VMClass | None, *, installation_id: s
         cpus=cpus,
         memory_mib=memory,
         apart=apart(vm.spec.placement.anti_affinity),
+        since=scheduled.scheduled_at.timestamp() if scheduled and scheduled.scheduled_at else None,
+        settled=settled is not None and settled.provisioned,
     )
 
 

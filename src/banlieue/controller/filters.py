@@ -1,6 +1,7 @@
 """The scheduler's filters, in order: each says why a candidate cannot take a machine, or None.
 
-The rank of a rejection is the filter's position, so a candidate that failed late came close.
+A detail stays the same while only figures move, so that a condition made from it is not rewritten
+whenever a backend reports its free memory; the figures stand beside it.
 """
 
 import ipaddress
@@ -10,23 +11,27 @@ from dataclasses import dataclass, field
 from banlieue.api.reasons import Reason
 from banlieue.api.types import Feature, Firmware
 from banlieue.controller.crowd import Crowd
-from banlieue.controller.placement import Demand, Domain, Place, Site
+from banlieue.controller.neighbours import Neighbours
+from banlieue.controller.placement import Demand, Domain, ImageState, Place, Site
+from banlieue.controller.quantities import gib
 
 
 @dataclass(frozen=True, slots=True)
 class Terrain:
-    """What filters and scores know beside the candidate: neighbours and recent refusals."""
+    """What filters and scores know beside the candidate: the others and recent refusals."""
 
     crowd: Crowd
+    neighbours: Neighbours
     refused: Mapping[Place, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Reason and detail of one filter's no."""
+    """Reason, detail and figures of one filter's no."""
 
     reason: Reason
     detail: str
+    figures: str = ""
 
 
 SiteFilter = Callable[[Demand, Site], Reject | None]
@@ -36,21 +41,23 @@ DomainFilter = Callable[[Demand, Site, Domain, Terrain], Reject | None]
 def site_open(demand: Demand, site: Site) -> Reject | None:
     """Ready, writable, and taking new machines."""
     del demand
+    if site.ready and not (site.paused or site.read_only or site.cordoned or site.deleting):
+        return None
     closed = (
-        (not site.ready, Reason.PROVIDER_NOT_READY, f"is not ready: {site.not_ready or 'unknown'}"),
-        (site.paused, Reason.PROVIDER_PAUSED, "is paused"),
-        (site.read_only, Reason.PROVIDER_READ_ONLY, "is read-only"),
-        (site.cordoned, Reason.PROVIDER_CORDONED, "is cordoned"),
-        (site.deleting, Reason.PROVIDER_DELETING, "is being deleted"),
+        (not site.ready, Reason.PROVIDER_NOT_READY, f"not ready: {site.not_ready or 'unknown'}"),
+        (site.paused, Reason.PROVIDER_PAUSED, "paused"),
+        (site.read_only, Reason.PROVIDER_READ_ONLY, "read-only"),
+        (site.cordoned, Reason.PROVIDER_CORDONED, "cordoned"),
+        (site.deleting, Reason.PROVIDER_DELETING, "being deleted"),
     )
-    return next((Reject(reason, detail) for shut, reason, detail in closed if shut), None)
+    return next(Reject(reason, detail) for shut, reason, detail in closed if shut)
 
 
 def site_pinned(demand: Demand, site: Site) -> Reject | None:
     """The Provider the user named, if any."""
     if demand.provider_ref is None or demand.provider_ref == site.key:
         return None
-    return Reject(Reason.NO_PROVIDER_MATCHED, "is not the providerRef")
+    return Reject(Reason.NO_PROVIDER_MATCHED, "not the Provider of spec.providerRef")
 
 
 def site_selected(demand: Demand, site: Site) -> Reject | None:
@@ -58,7 +65,7 @@ def site_selected(demand: Demand, site: Site) -> Reject | None:
     selector = demand.provider_selector
     if selector is None or selector.matches(site.labels):
         return None
-    return Reject(Reason.NO_PROVIDER_MATCHED, "does not match providerSelector")
+    return Reject(Reason.NO_PROVIDER_MATCHED, "does not match placement.providerSelector")
 
 
 def domain_selected(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> Reject | None:
@@ -67,7 +74,9 @@ def domain_selected(demand: Demand, site: Site, domain: Domain, terrain: Terrain
     selector = demand.domain_selector
     if selector is None or selector.matches(domain.labels):
         return None
-    return Reject(Reason.NO_FAILURE_DOMAIN_MATCHED, "does not match failureDomainSelector")
+    return Reject(
+        Reason.NO_FAILURE_DOMAIN_MATCHED, "does not match placement.failureDomainSelector"
+    )
 
 
 def domain_schedulable(
@@ -86,8 +95,9 @@ def image_ready(demand: Demand, site: Site, domain: Domain, terrain: Terrain) ->
     state = site.images.get(demand.image)
     if state is not None and state.ready:
         return None
-    why = (state.message or state.reason) if state else "it has not reported on it"
-    return Reject(Reason.IMAGE_NOT_READY, f"image {demand.image} is not ready there: {why}")
+    return Reject(
+        Reason.IMAGE_NOT_READY, f"image {demand.image} is not ready there: {_lack(state)}"
+    )
 
 
 def architecture_fits(
@@ -123,7 +133,7 @@ def disk_fits(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> R
         return None
     return Reject(
         Reason.IMAGE_TOO_LARGE,
-        f"the root disk has {have} GiB, image {demand.image} needs {need} GiB",
+        f"disk root has {have} GiB, image {demand.image} needs {need} GiB",
     )
 
 
@@ -152,6 +162,12 @@ def network_available(
                 Reason.NETWORK_NOT_AVAILABLE,
                 f"network class {wish.network_class} does not allow address {wish.address}",
             )
+    for pool in demand.pool_wishes:
+        if pool.family not in site.pools.get(pool.network_class, ()):
+            return Reject(
+                Reason.NETWORK_NOT_AVAILABLE,
+                f"network class {pool.network_class} has no pool of {pool.family} addresses",
+            )
     return None
 
 
@@ -171,17 +187,27 @@ def features_available(
 
 def memory_fits(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> Reject | None:
     """Enough memory is left, where it is the hosts and not the backend's admission that tell."""
-    if domain.capacity is None or site.admission_by_backend:
+    capacity, wanted = domain.capacity, demand.memory_mib
+    if capacity is None or site.admission_by_backend:
         return None
-    short = demand.memory_mib - terrain.crowd.free_memory(site, domain)
-    if short <= 0:
+    free = terrain.crowd.free_memory(site, domain, demand.key)
+    if wanted <= free:
         return None
-    return Reject(Reason.INSUFFICIENT_CAPACITY, f"memory {_gib(short)} short")
+    whole = int(capacity.memory_mib * site.overcommit_memory)
+    detail = (
+        f"has only {gib(whole)} of memory in all"
+        if wanted > whole
+        else f"less than {gib(wanted)} of memory is free"
+    )
+    figures = f"memory {gib(wanted - free)} short: {gib(free)} of {gib(whole)} can be promised"
+    return Reject(Reason.INSUFFICIENT_CAPACITY, detail, figures)
 
 
 def not_refused(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> Reject | None:
     """The backend did not refuse this machine there a moment ago."""
     del demand
+    if not terrain.refused:
+        return None
     refusal = terrain.refused.get(Place(site.key, domain.name))
     if refusal is None:
         return None
@@ -190,27 +216,46 @@ def not_refused(demand: Demand, site: Site, domain: Domain, terrain: Terrain) ->
 
 def apart_enough(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> Reject | None:
     """No machine is there that this one must be apart from, or that must be apart from it."""
-    neighbour = terrain.crowd.required_conflict(demand, site, domain)
+    del demand
+    neighbour = terrain.neighbours.forbidding(Place(site.key, domain.name))
     if neighbour is None:
         return None
-    return Reject(Reason.ANTI_AFFINITY_UNSATISFIED, f"excluded by antiAffinity with {neighbour}")
+    return Reject(
+        Reason.ANTI_AFFINITY_UNSATISFIED, f"excluded by antiAffinity with {neighbour.name}"
+    )
 
 
-SITE_FILTERS: tuple[SiteFilter, ...] = (site_open, site_pinned, site_selected)
-DOMAIN_FILTERS: tuple[DomainFilter, ...] = (
-    domain_selected,
-    domain_schedulable,
-    image_ready,
-    architecture_fits,
-    firmware_fits,
-    disk_fits,
-    storage_available,
-    network_available,
-    features_available,
-    memory_fits,
-    not_refused,
-    apart_enough,
+SITE_FILTERS: tuple[tuple[str, SiteFilter], ...] = (
+    ("open", site_open),
+    ("providerRef", site_pinned),
+    ("providerSelector", site_selected),
 )
+"""Filters of whole Providers by name. Whether the namespace may use one is asked before them."""
+
+DOMAIN_FILTERS: tuple[tuple[str, DomainFilter], ...] = (
+    ("failureDomainSelector", domain_selected),
+    ("schedulable", domain_schedulable),
+    ("image", image_ready),
+    ("architecture", architecture_fits),
+    ("firmware", firmware_fits),
+    ("minimumDisk", disk_fits),
+    ("storageClasses", storage_available),
+    ("networkClasses", network_available),
+    ("features", features_available),
+    ("memory", memory_fits),
+    ("refused", not_refused),
+    ("antiAffinity", apart_enough),
+)
+"""Filters of failure domains by name."""
+
+
+def _lack(state: ImageState | None) -> str:
+    """What is missing, without a progress that would change the words all the time."""
+    if state is None:
+        return "the Provider has not reported on it"
+    if state.reason == Reason.IMPORTING:
+        return "it is being imported"
+    return state.message or state.reason or "the Provider does not say why"
 
 
 def _allowed(address: str, ranges: tuple[str, ...]) -> bool:
@@ -219,7 +264,3 @@ def _allowed(address: str, ranges: tuple[str, ...]) -> bool:
         return any(wanted in ipaddress.ip_network(cidr, strict=False) for cidr in ranges)
     except ValueError:
         return False
-
-
-def _gib(mib: int) -> str:
-    return f"{mib // 1024} GiB" if mib % 1024 == 0 else f"{mib} MiB"

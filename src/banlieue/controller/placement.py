@@ -38,6 +38,14 @@ class StaticAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolWish:
+    """An address of a family that the user wants claimed from a network class's pool."""
+
+    network_class: str
+    family: str
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """What one machine needs: VirtualMachine, class and image in one value.
 
@@ -59,6 +67,7 @@ class Demand:
     storage_classes: tuple[str, ...] = ()
     network_classes: tuple[str, ...] = ()
     static_addresses: tuple[StaticAddress, ...] = ()
+    pool_wishes: tuple[PoolWish, ...] = ()
     features: tuple[str, ...] = ()
     provider_ref: Key | None = None
     provider_selector: LabelSelector | None = None
@@ -71,12 +80,16 @@ class Capacity:
     """What a failure domain has, in whole CPUs and MiB.
 
     `included` are owner digests, or their beginnings, of machines the free figure counts already.
+    With `cut_short` it lists only those placed last, and older ones are counted without being
+    listed. `read_at` is when the figures were read, in seconds since 1970.
     """
 
     memory_mib: int
     free_memory_mib: int
     cpus: int | None = None
     included: frozenset[str] = frozenset()
+    cut_short: bool = False
+    read_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +129,8 @@ class Site:
     """A Provider as seen from one namespace.
 
     `images` has a row per image name. `allow_static` gives the CIDRs per network class that static
-    addresses may be taken from. `claims` is None while the Provider never reported any;
-    `complete` says that the whole backend was read.
+    addresses may be taken from, `pools` the families for which it has a pool. `complete` says that
+    the whole backend was read for `claims`.
     """
 
     key: Key
@@ -135,6 +148,7 @@ class Site:
     admission_by_backend: bool = False
     images: Mapping[str, ImageState] = field(default_factory=dict)
     allow_static: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pools: Mapping[str, frozenset[str]] = field(default_factory=dict)
     overcommit_cpu: float = 1.0
     overcommit_memory: float = 1.0
     claims: tuple[Claim, ...] = ()
@@ -147,7 +161,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """Another machine and where it is, observed or promised; one in a move is in two places."""
+    """Another machine and where it is, observed or promised; one in a move is in two places.
+
+    `since` is when it was placed, in seconds since 1970; `settled` that it was seen on the backend.
+    """
 
     key: Key
     places: tuple[Place, ...]
@@ -156,16 +173,72 @@ class Resident:
     cpus: int = 0
     memory_mib: int = 0
     apart: tuple[Apart, ...] = ()
+    since: float | None = None
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why one candidate was not taken. `rank` grows with how close it came."""
+    """Why one candidate was not taken.
 
-    where: str
+    Attributes:
+        provider: the Provider.
+        domain: its failure domain, empty when the Provider as a whole was rejected.
+        filter: name of the filter that stopped it.
+        reason: as in conditions.
+        detail: in words that stay the same while only figures move.
+        figures: the numbers behind it, for people who ask.
+        rank: grows with how close the candidate came.
+    """
+
+    provider: Key
+    domain: str
+    filter: str
     reason: Reason
     detail: str
-    rank: int
+    figures: str = ""
+    rank: int = 0
+
+    @property
+    def where(self) -> str:
+        """The candidate's name for people."""
+        return self.domain or f"Provider {self.provider}"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What ranks a failure domain that passed all filters.
+
+    Attributes:
+        conflicts: machines there that this one would rather be apart from; fewer is better.
+        headroom: share of the scarcer of memory and CPU left after placing, in twentieths.
+        population: machines of ours that are there already.
+    """
+
+    conflicts: int
+    headroom: int
+    population: int
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Smaller is better."""
+        return (self.conflicts, -self.headroom, self.population)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A failure domain that can take the machine, and how well."""
+
+    place: Place
+    score: Score
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Every candidate there is: those that fit, the best first, and why the others do not."""
+
+    fits: tuple[Candidate, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +253,8 @@ class Placed:
 class Unplaced:
     """No place was found. `reason` and `message` are those of the Scheduled condition.
 
-    `lasting` tells that only an edit of the object itself can help.
+    `rejections` has the closest misses first. `lasting` tells that only an edit of the object
+    itself can help.
     """
 
     reason: Reason

@@ -13,7 +13,7 @@ from banlieue.controller.placement import (
     Site,
     Unplaced,
 )
-from banlieue.controller.scheduler import schedule
+from banlieue.controller.scheduler import decide, schedule, survey
 from banlieue.sdk.kube import Key
 
 _SHOWN = 5
@@ -36,27 +36,26 @@ def place(
     Args:
         demand: what the machine needs; `digest` is its owner's.
         sites: all Providers, also those the namespace may not use any more.
-        residents: all other machines.
+        residents: all other machines; a `Crowd` is used as it is.
         before: where the machine was placed, as its status tells.
         recovery: the installation recovers, so a machine that seems new may exist.
         refused: places whose backend refused this machine a while ago.
     """
-    known = sorted(sites, key=lambda site: site.key)
-    claims = {site.key: _claims(demand, site) for site in known}
-    holders = {key for key, found in claims.items() if found}
-    past = holders | ({before.provider} if before else set())
+    known = tuple(sites)
+    claims = {site.key: found for site in known if (found := _claims(demand, site))}
+    past = {*claims, *([before.provider] if before else ())}
     if len(past) > 1:
         return _two_pasts(past)
     if past:
         site = next((site for site in known if site.key in past), None)
         if site is None:
             return _provider_gone(next(iter(past)))
-        return _return_to(demand, site, residents, before, claims[site.key])
+        return _return_to(demand, site, residents, before, claims.get(site.key, ()))
     if recovery:
-        pending = [site for site in known if site.allowed and not site.complete]
+        pending = sorted(site.key for site in known if site.allowed and not site.complete)
         if pending:
             return _recovering(pending)
-    return schedule(demand, known, residents, refused=refused)
+    return decide(demand, survey(demand, known, residents, refused=refused))
 
 
 def _claims(demand: Demand, site: Site) -> list[Claim]:
@@ -109,8 +108,8 @@ def _provider_gone(key: Key) -> Unplaced:
     )
 
 
-def _recovering(pending: Sequence[Site]) -> Unplaced:
-    names = ", ".join(str(site.key) for site in pending[:_SHOWN])
+def _recovering(pending: Sequence[Key]) -> Unplaced:
+    names = ", ".join(str(key) for key in pending[:_SHOWN])
     more = f" and {len(pending) - _SHOWN} more" if len(pending) > _SHOWN else ""
     return Unplaced(
         Reason.RECOVERY_PENDING,

@@ -9,15 +9,12 @@ from banlieue.api.infrastructure.machine import ClassSnapshot, Machine
 from banlieue.api.meta import KindRef, Resource
 from banlieue.api.reasons import ConditionType
 from banlieue.api.resources import (
-    NAMESPACES,
-    PROVIDER_CLASSES,
     PROVIDERS,
     VIRTUAL_MACHINES,
     VM_CLASSES,
     VM_IMAGES,
 )
 from banlieue.api.v1alpha1.provider import Provider
-from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.api.v1alpha1.virtualmachine_status import (
     ResolvedNetwork,
@@ -30,6 +27,7 @@ from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.controller import facts, mirror
 from banlieue.controller.assume import Ledger, Waiting
+from banlieue.controller.atlas import Atlas
 from banlieue.controller.conditions import View
 from banlieue.controller.installation import InstallationKeeper, Standing
 from banlieue.controller.kinds import Found, MachineKinds, reference_to
@@ -50,6 +48,10 @@ class Services:
     kinds: MachineKinds
     ledger: Ledger
     keeper: InstallationKeeper
+    _atlas: Atlas = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._atlas = Atlas(self.ctx.cache)
 
     def vm_class(self, name: str) -> VMClass | None:
         """The VMClass of that name as cached."""
@@ -71,24 +73,13 @@ class Services:
         found = self.provider(provider)
         return self.kinds.of_class(found.spec.provider_class_ref.name) if found else None
 
-    def provider_class(self, provider: Provider) -> ProviderClass | None:
-        """The class of a Provider as cached."""
-        name = provider.spec.provider_class_ref.name
-        obj = self.ctx.cache.get(PROVIDER_CLASSES, Key("", name))
-        return ProviderClass.from_api(obj) if obj else None
-
-    def site(self, provider: Provider, image: VMImage | None, namespace: str) -> Site:
-        """A Provider as a namespace sees it."""
-        obj = self.ctx.cache.get(NAMESPACES, Key("", namespace))
-        labels = (obj or {}).get("metadata", {}).get("labels") or {}
-        return facts.site(provider, self.provider_class(provider), image, namespace, labels)
+    def site(self, provider: Key, image: VMImage | None, namespace: str) -> Site | None:
+        """A Provider as a namespace sees it, None when there is none of that name."""
+        return self._atlas.site(provider, image, namespace)
 
     def sites(self, image: VMImage | None, namespace: str) -> list[Site]:
         """All Providers as a namespace sees them."""
-        return [
-            self.site(Provider.from_api(obj), image, namespace)
-            for obj in self.ctx.cache.list(PROVIDERS)
-        ]
+        return self._atlas.sites(image, namespace)
 
 
 @dataclass(slots=True)

@@ -152,8 +152,7 @@ async def check_placement(scope: Scope) -> Outcome:
     placed, where = scope.scheduled, scope.place
     if placed is None or where is None:
         return CONTINUE
-    provider = scope.services.provider(where.provider)
-    site = scope.services.site(provider, scope.image, scope.key.namespace) if provider else None
+    site = scope.services.site(where.provider, scope.image, scope.key.namespace)
     scope.settle(placement_check.placement(scope.vm, placed, _observed(scope), site))
     if not scope.view().provisioned:
         _check_image(scope, where)

@@ -125,5 +125,12 @@ class ObjectReader(Protocol):
     def list(self, resource: Resource, *, namespace: str = "") -> Iterator[Obj]:
         """All known objects of a watched kind."""
 
+    def revisions(self, resource: Resource) -> Mapping[Key, object]:
+        """What tells a known object from what it was before, by key and without its body.
+
+        The same value (`is`) as long as the object was not replaced. For values that are made from
+        objects and kept; no two revisions can be compared otherwise.
+        """
+
     def synced(self, *resources: Resource) -> bool:
         """Whether the first full read of these kinds is through."""

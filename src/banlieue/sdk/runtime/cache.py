@@ -100,6 +100,11 @@ class Store:
         entry = self._entries.get(key)
         return entry.identity if entry is not None else None
 
+    def body(self, key: Key) -> bytes | None:
+        """What is stored, as it is; another object after every change."""
+        entry = self._entries.get(key)
+        return entry.body if entry is not None else None
+
     def snapshot(self) -> dict[Key, Identity]:
         """Uid and version of everything stored now."""
         return {key: entry.identity for key, entry in self._entries.items()}
@@ -260,15 +265,8 @@ class Cache:
 
     def get(self, resource: Resource, key: Key) -> Obj | None:
         """The newest known version, None when it is not known to exist."""
-        found = [store for store in self._stores.get(resource, ()) if key in store]
-        if not found:
-            return None
-        newest = found[0]
-        for store in found[1:]:
-            mine, other = newest.identity(key), store.identity(key)
-            if mine and other and _is_older(mine.version, other.version):
-                newest = store
-        return newest.get(key)
+        newest = self._newest(resource, key)
+        return newest.get(key) if newest is not None else None
 
     def list(self, resource: Resource, *, namespace: str = "") -> Iterator[Obj]:
         """All known objects of a watched kind."""
@@ -281,6 +279,16 @@ class Cache:
             if obj is not None:
                 yield obj
 
+    def revisions(self, resource: Resource) -> Mapping[Key, object]:
+        """What tells a known object from what it was before: its stored body."""
+        stores = self._stores.get(resource, ())
+        found: dict[Key, object] = {}
+        for key in dict.fromkeys(key for store in stores for key in store):
+            newest = stores[0] if len(stores) == 1 else self._newest(resource, key)
+            if newest is not None:
+                found[key] = newest.body(key)
+        return found
+
     def synced(self, *resources: Resource) -> bool:
         """Whether the first full read of these kinds is through; an unwatched kind never is."""
         return all(
@@ -288,6 +296,17 @@ class Cache:
             and all(store.stream in self._synced for store in self._stores[resource])
             for resource in resources
         )
+
+    def _newest(self, resource: Resource, key: Key) -> Store | None:
+        found = [store for store in self._stores.get(resource, ()) if key in store]
+        if not found:
+            return None
+        newest = found[0]
+        for store in found[1:]:
+            mine, other = newest.identity(key), store.identity(key)
+            if mine and other and _is_older(mine.version, other.version):
+                newest = store
+        return newest
 
     def record(self, resource: Resource, obj: Obj, writer: Writer | None = None) -> None:
         """Take in the answer to a write."""

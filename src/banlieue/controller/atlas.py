@@ -1,0 +1,89 @@
+"""All Providers as the scheduler sees them, read once per change and not once per machine."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES, PROVIDERS
+from banlieue.api.v1alpha1.provider import Provider
+from banlieue.api.v1alpha1.providerclass import ProviderClass
+from banlieue.api.v1alpha1.vmimage import VMImage
+from banlieue.controller import facts
+from banlieue.controller.placement import Site
+from banlieue.sdk import tenancy
+from banlieue.sdk.kube import Key, ObjectReader
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One Provider and what was made from it and its class, while neither is replaced."""
+
+    revisions: tuple[object, object]
+    provider: Provider
+    site: Site
+
+    def made_from(self, own: object, of_class: object) -> bool:
+        return self.revisions[0] is own and self.revisions[1] is of_class
+
+
+class Atlas:
+    """Gives the Providers for a namespace and an image from a cache.
+
+    Sites of a Provider that was not replaced share their failure domains, so what others keep by
+    them stays valid.
+    """
+
+    def __init__(self, cache: ObjectReader) -> None:
+        self._cache = cache
+        self._pages: dict[Key, _Page] = {}
+
+    def sites(self, image: VMImage | None, namespace: str) -> list[Site]:
+        """All Providers as a namespace sees them."""
+        return self._seen(self._read().values(), image, namespace)
+
+    def site(self, provider: Key, image: VMImage | None, namespace: str) -> Site | None:
+        """One Provider as a namespace sees it, None when there is none of that name."""
+        page = self._read().get(provider)
+        return self._seen((page,), image, namespace)[0] if page else None
+
+    def _seen(self, pages: Iterable[_Page], image: VMImage | None, namespace: str) -> list[Site]:
+        obj = self._cache.get(NAMESPACES, Key("", namespace))
+        labels: Mapping[str, str] = (obj or {}).get("metadata", {}).get("labels") or {}
+        offer = facts.Offer(image)
+        return [
+            facts.seen_by(
+                page.site,
+                offer,
+                allowed=tenancy.namespace_allowed(page.provider, namespace, labels),
+            )
+            for page in pages
+        ]
+
+    def _read(self) -> dict[Key, _Page]:
+        """Every Provider; only what changed is read again."""
+        providers = self._cache.revisions(PROVIDERS)
+        classes = self._cache.revisions(PROVIDER_CLASSES)
+        fresh: dict[Key, _Page] = {}
+        for key, revision in providers.items():
+            page = self._pages.get(key)
+            of_class = classes.get(_class_key(page.provider)) if page else None
+            if page is None or not page.made_from(revision, of_class):
+                page = self._page(key, revision, classes)
+            if page is not None:
+                fresh[key] = page
+        self._pages = fresh
+        return fresh
+
+    def _page(self, key: Key, revision: object, classes: Mapping[Key, object]) -> _Page | None:
+        obj = self._cache.get(PROVIDERS, key)
+        if obj is None:
+            return None
+        provider = Provider.from_api(obj)
+        name = _class_key(provider)
+        found = self._cache.get(PROVIDER_CLASSES, name)
+        provider_class = ProviderClass.from_api(found) if found else None
+        site = facts.site_for_anybody(provider, provider_class)
+        return _Page((revision, classes.get(name)), provider, site)
+
+
+def _class_key(provider: Provider) -> Key:
+    return Key("", provider.spec.provider_class_ref.name)
