@@ -18,6 +18,7 @@ def cli() -> None:
     banlieue dev                 every role in one process, to try things out
     banlieue controller          places VirtualMachines and mirrors their status
     banlieue provider vsphere    turns VSphereMachines into VMs on a vCenter
+    banlieue schedule -f FILE    tells where VirtualMachines would be placed, and why not elsewhere
     banlieue crds                prints the CustomResourceDefinitions to apply first
 
     Roles talk to the cluster of --kubeconfig, $KUBECONFIG or the pod they run in, and end in
@@ -26,9 +27,9 @@ def cli() -> None:
 
 
 def _register() -> None:
-    from banlieue.cli import crds, recover, roles
+    from banlieue.cli import crds, recover, roles, schedule
 
-    for command in (*roles.COMMANDS, crds.crds, recover.recover):
+    for command in (*roles.COMMANDS, schedule.schedule, crds.crds, recover.recover):
         cli.add_command(command)
 
 

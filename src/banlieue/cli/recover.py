@@ -7,6 +7,7 @@ import click
 
 from banlieue.api import names
 from banlieue.api.resources import CONFIG_MAPS, NAMESPACES
+from banlieue.cli.connect import with_client
 from banlieue.sdk.kube import ApiClient, ApiError, Key, NotFound
 
 _MANAGER = f"{names.GROUP}/recover"
@@ -43,7 +44,7 @@ def recover(
         return await _settle(api, key, confirm=confirm, done=done, chosen=installation_id)
 
     try:
-        click.echo(asyncio.run(_with_client(kubeconfig, kube_context, act)))
+        click.echo(asyncio.run(with_client("recover", kubeconfig, kube_context, act)))
     except NotFound:
         raise click.ClickException(f"ConfigMap {key} does not exist yet") from None
     except ApiError as error:
@@ -74,16 +75,3 @@ async def _settle(api: ApiClient, key: Key, *, confirm: bool, done: bool, chosen
     ]
     await api.json_patch(CONFIG_MAPS, key, ops, manager=_MANAGER)
     return f"installation {data.get(names.INSTALLATION_ID, '?')}: {' and '.join(said)}"
-
-
-async def _with_client(kubeconfig: str, context: str, act: Any) -> str:  # noqa: ANN401 - a coroutine function
-    from banlieue.sdk.runtime.process import Options, Process
-
-    process = Process(Options(role="recover", kubeconfig=kubeconfig, context=context))
-    await process.connection.load()
-    await process.client.open()
-    try:
-        answer: str = await act(process.client)
-        return answer
-    finally:
-        await process.client.close()

@@ -4,11 +4,10 @@ from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine, MoveRole, TeardownMode
 from banlieue.api.meta import KindRef
 from banlieue.api.reasons import ConditionType, EventReason, Reason, ReasonClass
-from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
-from banlieue.controller import blueprint, devices, facts, teardown
+from banlieue.controller import blueprint, census, devices, facts, teardown
 from banlieue.controller.assume import REFUSAL_SECONDS
 from banlieue.controller.kinds import Found, reference_to
 from banlieue.controller.placement import Decision, Demand, Placed, Unplaced
@@ -294,12 +293,6 @@ def conflict(scope: Scope, message: str) -> Outcome:
 
 def _seed(scope: Scope, installation_id: str) -> None:
     """Fill the ledger from the cache before the first decision of this process."""
-    services = scope.services
-    if services.ledger.seeded:
-        return
-    residents = []
-    for obj in services.ctx.cache.list(VIRTUAL_MACHINES):
-        vm = VirtualMachine.from_api(obj)
-        vm_class = services.vm_class(vm.spec.class_ref.name) if vm.spec.class_ref else None
-        residents.append(facts.resident(vm, vm_class, installation_id=installation_id))
-    services.ledger.seed(residents)
+    ledger = scope.services.ledger
+    if not ledger.seeded:
+        ledger.seed(census.residents(scope.ctx.cache, installation_id))
