@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 NAME   ?= banlieue
+# Most tests wait for something; each worker has a control plane of its own (about 1 GB).
+WORKERS ?= 2
 export E2E_CLUSTER ?= local
 
 .DEFAULT_GOAL := help
@@ -26,7 +28,7 @@ demo: setup tools ## Local control plane, all roles, three VirtualMachines becom
 
 test: setup tools ## The whole test ladder, in random order
 	@cd hack/tools/vcsim && go vet ./... && CGO_ENABLED=0 go test ./...
-	@$(PYTEST)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile
 
 test-unit: setup ## What needs no process: under a minute
 	@$(PYTEST) -m "not slow and not e2e"
