@@ -34,13 +34,13 @@ class WorldProcess:
         credentials: File with its username and password, as JSON.
     """
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, host: str = LOOPBACK) -> None:
         number = free_port()
         self.credentials = directory / f"world-{number}-credentials.json"
         self.credentials.write_text(
             json.dumps({"username": USERNAME, "password": PLANTED_PASSWORD})
         )
-        self.endpoint = f"http://{LOOPBACK}:{number}"
+        self.endpoint = f"http://{host}:{number}"
         self.port = RemoteWorld(self.endpoint)
         self._state = directory / f"world-{number}.json"
         self.process = Process(
@@ -48,7 +48,7 @@ class WorldProcess:
             [
                 sys.executable,
                 *("-m", "banlieue.sdk.simulated.server"),
-                *("--listen", f"{LOOPBACK}:{number}"),
+                *("--listen", f"{host}:{number}"),
                 *("--state", self._state),
                 *("--credentials", self.credentials),
                 *(f"--latency={step}={seconds}" for step, seconds in QUICK.items()),
