@@ -12,7 +12,7 @@ from hack.cluster.choose import cluster_from_environment
 from hack.cluster.interface import Cluster, ClusterError, Leave
 from hack.tools.catalog import ToolError
 
-_DEFAULT_NAME: Final = "dev"
+_DEFAULT_NAME: Final = "banlieue"
 _ENDED_BY_SIGNAL: Final = 130
 
 

@@ -10,9 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -23,7 +24,9 @@ from hack.cluster.choose import VARIABLE
 from hack.cluster.interface import Leave
 from hack.cluster.local import processes, record
 from hack.cluster.local.lifecycle import LocalCluster
+from hack.cluster.local.paths import VARIABLE as STATE_VARIABLE
 from hack.cluster.local.paths import Place
+from hack.cluster.local.ranges import VARIABLE as RANGE_VARIABLE
 from hack.cluster.local.ranges import Range
 from hack.cluster.local.record import Phase
 from hack.images.archive import StaticImage, write_archive
@@ -39,23 +42,26 @@ TOP = Path(__file__).resolve().parents[2]
 IMAGE = "localhost/life-kubectl:1"
 PROXY_PORT = 8001
 UP_SECONDS = 400.0
-GONE_SECONDS = 60.0
+# Long, because whatever else is begun on the host meanwhile has to be over too.
+GONE_SECONDS = 180.0
 
 
 class Life:
     """One cluster of a test, driven as people do: by its command line."""
 
-    def __init__(self, name: str) -> None:
-        self.place = Place.of(name)
+    def __init__(self, name: str, environment: Mapping[str, str] | None = None) -> None:
+        self.environment = dict(environment or {})
+        self.place = Place.of(name, {**os.environ, **self.environment})
 
     def command(self, *arguments: str) -> list[str]:
         name = ("--name", self.place.name)
         return [sys.executable, "-m", "hack.cluster", arguments[0], *name, *arguments[1:]]
 
-    def run(self, *arguments: str, code: int = 0) -> str:
+    def run(self, *arguments: str, code: int = 0, **environment: str) -> str:
         result = subprocess.run(
             self.command(*arguments),
             cwd=TOP,
+            env={**os.environ, **self.environment, **environment},
             capture_output=True,
             text=True,
             timeout=UP_SECONDS,
@@ -114,9 +120,13 @@ class Life:
     def leaves(self, before: HostState) -> dict[str, list[str]]:
         return HostState.seen(self.place).new_since(before)
 
-    def await_nothing_left(self, before: HostState) -> None:
-        """The kernel takes a moment to end what was killed."""
-        wait_until(lambda: not self.leaves(before), GONE_SECONDS, "a clean host")
+    def await_left(self, before: HostState, **expected: list[str]) -> None:
+        """Nothing but what is expected. The kernel takes a moment to end what was killed."""
+        wait_until(
+            lambda: self.leaves(before) == expected,
+            GONE_SECONDS,
+            f"nothing new on the host but {expected}",
+        )
 
 
 @pytest.fixture
@@ -152,7 +162,7 @@ def test_a_pod_runs_and_nothing_is_left_on_the_host(life: Life, archive: Path) -
     said = life.run("up")
     assert str(life.place.kubeconfig) in said
     during = life.leaves(before)
-    assert set(during) == {"links", "routes", "groups", "processes", "files"}
+    assert {"links", "routes", "groups", "processes", "files"} == set(during)
     assert during["links"] == [life.place.link]
     assert all(life.place.link in route for route in during["routes"])
     assert {Path(group).name for group in during["groups"]} == {life.place.cgroup}
@@ -160,7 +170,7 @@ def test_a_pod_runs_and_nothing_is_left_on_the_host(life: Life, archive: Path) -
 
     life.run("load", str(archive))
     life.run_pod()
-    assert f"127.0.0.1:{PROXY_PORT}" in life.kubectl("logs", "pod")
+    wait_until(lambda: "Starting to serve" in life.kubectl("logs", "pod"), 60, "its first word")
     # The client in the pod reaches the API server by its Service, as the pod's ServiceAccount.
     assert "Server Version" in life.kubectl("exec", "pod", "--", "/kubectl", "version")
     assert '"gitVersion"' in forwarded(life)
@@ -174,7 +184,7 @@ def test_a_pod_runs_and_nothing_is_left_on_the_host(life: Life, archive: Path) -
     assert {"kubelet.log", "kube-apiserver.log", "0.log"} <= set(logs)
 
     life.run("down", "--purge")
-    life.await_nothing_left(before)
+    life.await_left(before)
     assert "there is no cluster" in life.run("down")
 
 
@@ -186,21 +196,22 @@ def test_images_survive_down_and_all_objects_survive_a_kept_one(life: Life, arch
     life.kubectl("create", "configmap", "memory", "--from-literal=a=b")
 
     life.run("down", "--keep")
-    during = life.leaves(before)
-    assert during == {"files": [str(life.place.state)]}
+    life.await_left(before, files=[str(life.place.state)])
     life.run("up")
     assert life.kubectl("get", "configmap", "memory", "-o=jsonpath={.data.a}") == "b"
-    wait_until(lambda: "Starting to serve" in life.kubectl("logs", "pod"), 120, "the pod again")
+    # Its being ready is no word of the time before, so it does serve, or will in a moment.
     life.await_pod()
+    assert life.kubectl("get", "pod", "pod", "-o=jsonpath={..restartCount}") == "1"
+    wait_until(lambda: "Starting to serve" in life.kubectl("logs", "pod"), 60, "its first word")
 
     life.run("down")
-    assert life.leaves(before) == {"files": [str(life.place.state)]}
+    life.await_left(before, files=[str(life.place.state)])
     life.run("up")
     assert not life.kubectl("get", "configmap", "memory", "--ignore-not-found")
     life.run_pod()
 
     life.run("down", "--purge")
-    life.await_nothing_left(before)
+    life.await_left(before)
 
 
 def test_killed_daemons_come_back_and_down_copes_without_them(life: Life, archive: Path) -> None:
@@ -229,7 +240,7 @@ def test_killed_daemons_come_back_and_down_copes_without_them(life: Life, archiv
     for daemon in daemons:
         kill(life, daemon)
     life.run("down", "--purge")
-    life.await_nothing_left(before)
+    life.await_left(before)
 
 
 def test_a_killed_node_is_cleaned_up_by_the_next_up(life: Life) -> None:
@@ -241,7 +252,7 @@ def test_a_killed_node_is_cleaned_up_by_the_next_up(life: Life) -> None:
     assert "cleaning up first" in life.run("up")
     assert "node0" in life.kubectl("get", "nodes")
     life.run("down", "--purge")
-    life.await_nothing_left(before)
+    life.await_left(before)
 
 
 STAGES = ("at 1", "starting etcd", "starting the controllers")
@@ -256,7 +267,7 @@ def test_an_up_killed_half_way_is_cleaned_up_by_down(life: Life, stage: str) -> 
     up.communicate()
     wait_until(lambda: "processes" not in life.leaves(before), GONE_SECONDS, "its node to end")
     life.run("down", "--purge")
-    life.await_nothing_left(before)
+    life.await_left(before)
 
 
 def test_an_up_killed_half_way_is_cleaned_up_by_the_next_one(life: Life) -> None:
@@ -268,7 +279,7 @@ def test_an_up_killed_half_way_is_cleaned_up_by_the_next_one(life: Life) -> None
     life.run("up")
     assert "node0" in life.kubectl("get", "nodes")
     life.run("down", "--purge")
-    life.await_nothing_left(before)
+    life.await_left(before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -282,7 +293,7 @@ def test_an_interrupted_up_cleans_up_behind_itself(
     up.send_signal(number)
     said, _ = up.communicate(timeout=UP_SECONDS)
     assert up.returncode == 130, said
-    life.await_nothing_left(before)
+    life.await_left(before)
 
 
 def test_a_daemon_that_cannot_start_is_named_with_its_log(life: Life) -> None:
@@ -295,9 +306,9 @@ def test_a_daemon_that_cannot_start_is_named_with_its_log(life: Life) -> None:
     said = life.run("up", code=1)
     assert "kube-apiserver ended with code" in said
     assert "--- kube-apiserver.log" in said
-    assert set(life.leaves(before)) == {"files"}
+    life.await_left(before, files=[str(life.place.state)])
     life.run("down", "--purge")
-    life.await_nothing_left(before)
+    life.await_left(before)
 
 
 def test_two_clusters_live_side_by_side(new_life: Callable[[], Life], archive: Path) -> None:
@@ -312,6 +323,10 @@ def test_two_clusters_live_side_by_side(new_life: Callable[[], Life], archive: P
         life.run_pod()
     addresses = {life.kubectl("get", "pod", "pod", "-o=jsonpath={..podIP}") for life in (one, two)}
     assert len(addresses) == 2
+    known = record.read(one.place.state)
+    assert known
+    taken = {RANGE_VARIABLE: str(known.range)}
+    assert f"name another /16 in {RANGE_VARIABLE}" in new_life().run("up", code=1, **taken)
 
     one.run("down", "--purge")
     assert "Server" in two.kubectl("exec", "pod", "--", "/kubectl", "version")
@@ -321,6 +336,29 @@ def test_two_clusters_live_side_by_side(new_life: Callable[[], Life], archive: P
         GONE_SECONDS,
         "a clean host",
     )
+
+
+def test_a_state_that_cannot_carry_containers_is_refused(life: Life) -> None:
+    folder = Path("/dev/shm/banlieue-clusters")  # noqa: S108 - it is refused
+    said = life.run("up", code=1, **{STATE_VARIABLE: str(folder)})
+    assert "type tmpfs" in said
+    assert STATE_VARIABLE in said
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp"])  # noqa: S108 - safe ones are made there
+def test_the_state_may_lie_where_the_node_has_folders_of_its_own(
+    folder: str, archive: Path
+) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as clusters:
+        life = Life("elsewhere", {STATE_VARIABLE: clusters})
+        life.run("up")
+        try:
+            life.run("load", str(archive))
+            life.run_pod()
+        finally:
+            life.run("down", "--purge")
+        assert not list(Path(clusters).iterdir())
 
 
 def test_two_ups_of_one_name_make_one_cluster(life: Life) -> None:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from cryptography import x509
 
+from hack.cluster.interface import ClusterError
 from hack.cluster.local import cgroups, checks, pki, render, toml
 from hack.cluster.local.paths import INSIDE_STATE, VARIABLE, Place
 from hack.cluster.local.ranges import Range
@@ -188,3 +189,26 @@ def test_the_innermost_and_last_mount_holds_a_folder(folder: str, expected: str)
 def test_mounts_in_a_folder_are_seen() -> None:
     found = checks.mounts_below(Path("/home/me"), DISK_MOUNTS)
     assert found == [Path("/home/me/with space")]
+
+
+def test_all_that_is_missing_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setattr(checks, "which", lambda _: None)
+    monkeypatch.setattr(checks, "_PLUGIN_FOLDERS", [str(tmp_path)])
+    with pytest.raises(ClusterError) as caught:
+        checks.find_programs()
+    said = str(caught.value)
+    assert "apt-get install" in said
+    packages = ("runc", "containernetworking-plugins", "nftables", "iproute2")
+    assert all(package in said for package in packages)
+    assert checks.BUILD in said
+    assert all(tool in said for tool in (*render.DAEMONS, *render.HELPERS))
+
+
+def test_whoever_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(ClusterError, match="needs root"):
+        checks.require_root()

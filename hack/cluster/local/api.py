@@ -38,8 +38,7 @@ class Api:
         if ready is None or ready["status"] != "True":
             return False
         # The word of an earlier run of the node stands until the kubelet speaks again.
-        said = datetime.fromisoformat(ready["lastHeartbeatTime"])
-        if said < since.astimezone(UTC).replace(microsecond=0):
+        if _is_before(ready["lastHeartbeatTime"], since):
             return False
         return self._ask(f"/api/v1/nodes/{NODE_NAME}/proxy/healthz") is not None
 
@@ -48,6 +47,23 @@ class Api:
         account = self._read("/api/v1/namespaces/default/serviceaccounts/default")
         root = self._read("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")
         return account is not None and root is not None
+
+    def pods_known(self, since: datetime) -> bool:
+        """Whether the kubelet has said of every pod what became of it since then.
+
+        Nothing has run on for longer than the node: what is said to is word of an earlier run.
+        """
+        pods = self._read("/api/v1/pods")
+        if pods is None:
+            return False
+        begun = [
+            status["state"]["running"]["startedAt"]
+            for pod in pods["items"]
+            for kind in ("containerStatuses", "initContainerStatuses")
+            for status in pod.get("status", {}).get(kind, [])
+            if "running" in status.get("state", {})
+        ]
+        return not any(_is_before(text, since) for text in begun)
 
     def _read(self, path: str) -> dict[str, Any] | None:
         answer = self._ask(path)
@@ -64,3 +80,8 @@ class Api:
                 return content
         except (OSError, urllib.error.URLError):
             return None
+
+
+def _is_before(said: str, since: datetime) -> bool:
+    # Kubernetes counts whole seconds.
+    return datetime.fromisoformat(said) < since.astimezone(UTC).replace(microsecond=0)

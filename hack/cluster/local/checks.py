@@ -9,6 +9,7 @@ from typing import Final
 
 from hack.cluster.interface import ClusterError
 from hack.cluster.local import render
+from hack.cluster.local.paths import VARIABLE
 from hack.tools.catalog import ToolError, find_tool
 
 BUILD: Final = "python hack/tools/build.py --group cluster"
@@ -33,6 +34,7 @@ _MOUNTS: Final = Path("/proc/self/mountinfo")
 # The kubelet reports a full disk, and runs nothing, below one per cent.
 _FREE_SHARE: Final = 0.015
 _FREE_BYTES: Final = 3 << 30
+_ELSE: Final = f"name a folder on ext4 or xfs in {VARIABLE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +92,27 @@ def find_programs() -> Programs:
     return Programs(tools, runc, cni)
 
 
-def require_fit_disk(folder: Path) -> None:
-    """Raise ClusterError unless the folder's file system can carry containers, and has room."""
+def require_fit_file_system(folder: Path) -> None:
+    """Raise ClusterError unless the file system that holds the folder can carry containers.
+
+    Args:
+        folder: May be missing yet.
+    """
     kind = file_system_type(folder.resolve(), _MOUNTS.read_text(encoding="utf-8"))
-    remedy = "name a folder on ext4 or xfs in E2E_CLUSTER_STATE"
     if kind.startswith(_UNFIT_FILE_SYSTEMS):
         raise ClusterError(
-            f"{folder} is on a file system of type {kind}, which cannot carry containers; {remedy}"
+            f"{folder} is on a file system of type {kind}, which cannot carry containers; {_ELSE}"
         )
+
+
+def require_room(folder: Path) -> None:
+    """Raise ClusterError unless the file system of the folder has room for a cluster."""
     usage = shutil.disk_usage(folder)
     needed = max(_FREE_BYTES, int(usage.total * _FREE_SHARE))
     if usage.free < needed:
         raise ClusterError(
             f"{folder} has {usage.free >> 20} MiB free, a cluster needs {needed >> 20}; "
-            f"make room, or {remedy}"
+            f"make room, or {_ELSE}"
         )
 
 

@@ -80,6 +80,7 @@ class LocalCluster:
                 the last lines of the daemons' logs.
         """
         checks.require_root()
+        checks.require_fit_file_system(self._place.clusters)
         with self._locked():
             known = record.read(self._place.state)
             if known and known.phase is Phase.UP and self._is_running(known):
@@ -87,8 +88,7 @@ class LocalCluster:
                 self._say(f"cluster {self.name} is up already")
                 return
             programs = checks.find_programs()
-            self._place.clusters.mkdir(parents=True, exist_ok=True)
-            checks.require_fit_disk(self._place.clusters)
+            checks.require_room(self._place.clusters)
             if known and known.phase is not Phase.DOWN:
                 self._say(f"the last node of {self.name} ended without `down`; cleaning up first")
                 self._tear_down(known, Leave.EVERYTHING if known.resumable else Leave.IMAGES)
@@ -280,6 +280,7 @@ class LocalCluster:
         node.start(pki.CONTROLLER_MANAGER, pki.SCHEDULER, pki.KUBELET, pki.PROXY)
         self._await(node, lambda: api.node_ready(since), "the node is ready")
         self._await(node, api.takes_pods, "pods can be made")
+        self._await(node, lambda: api.pods_known(since), "kept pods run again")
 
     def _await(
         self, node: node_control.NodeStart, condition: Callable[[], bool], what: str
