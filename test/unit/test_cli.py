@@ -19,7 +19,9 @@ def runner() -> CliRunner:
     return CliRunner()
 
 
-@pytest.mark.parametrize("command", ["controller", "provider", "dev", "crds", "recover", "schedule"])
+@pytest.mark.parametrize(
+    "command", ["controller", "provider", "dev", "crds", "recover", "schedule"]
+)
 def test_every_command_explains_itself(runner: CliRunner, command: str) -> None:
     answer = runner.invoke(main.cli, [command, "--help"])
     assert answer.exit_code == 0

@@ -1,7 +1,8 @@
 """Promises count until a status confirms them; refusals and waits are remembered for a while."""
 
+from banlieue.api.reasons import Reason
 from banlieue.controller.assume import REFUSAL_SECONDS, Ledger, Waiting
-from banlieue.controller.placement import Demand, Place, Resident
+from banlieue.controller.placement import Demand, Place, Rejection, Resident, Unplaced
 from banlieue.sdk.kube import Key
 from banlieue.sdk.testing.fakes import FakeClock
 
@@ -79,3 +80,23 @@ def test_a_refusal_holds_for_the_machine_and_for_larger_ones_for_a_while() -> No
     assert not ledger.refusals(_demand(1024, name="smaller"))
     clock.advance(REFUSAL_SECONDS)
     assert not ledger.refusals(_demand(2048))
+
+
+def test_only_those_that_more_memory_may_help_are_found_by_it() -> None:
+    ledger = Ledger(FakeClock())
+    for name in ("unknown", "short", "elsewhere"):
+        ledger.wait(Key("ns", name), Waiting("c", "i"))
+    full = Rejection(ONE.provider, "a", "memory", Reason.INSUFFICIENT_CAPACITY, "full")
+    closed = Rejection(ONE.provider, "a", "open", Reason.PROVIDER_PAUSED, "paused")
+    reason = Reason.INSUFFICIENT_CAPACITY
+    ledger.miss(_demand(2048, "short"), Unplaced(reason, "", (full,)))
+    ledger.miss(_demand(2048, "elsewhere"), Unplaced(reason, "", (closed,)))
+    unknown, short = Key("ns", "unknown"), Key("ns", "short")
+    assert ledger.short(ONE.provider) == [short, unknown]
+    assert ledger.short(ONE.provider, 2048) == [short, unknown]
+    assert ledger.short(ONE.provider, 2047) == [unknown]
+    assert ledger.short(TWO.provider) == [unknown]
+    ledger.wait(short, Waiting("c", "i"))
+    assert ledger.short(TWO.provider) == [short, unknown]
+    ledger.resume(unknown)
+    assert ledger.short(TWO.provider) == [short]

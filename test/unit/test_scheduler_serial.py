@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.api.resources import NAMESPACES, PROVIDERS, VIRTUAL_MACHINES
 from banlieue.controller import virtualmachine
 from banlieue.sdk.kube import Conflict, Key, Obj
 from banlieue.sdk.reconcile import Controller
@@ -173,3 +173,39 @@ async def test_a_forbidden_and_a_missing_provider_look_the_same_to_the_tenant() 
         told.append(world.status("db-1")["conditions"])
         assert world.condition("Scheduled")["reason"] == "ProviderNotAllowed"
     assert told[0] == told[1]
+
+
+async def test_room_promised_to_a_machine_that_never_came_serves_another_namespace() -> None:
+    world = ControllerWorld.ready(one={"domains": ("a",)})
+    with_capacity(world, "one", a=4096)
+    world.providers[0].down = True
+    world.add_vm("db-1")
+    await world.settle(seconds=10)
+    other = Key("team-b", "db-2")
+    world.api.put(NAMESPACES, {"metadata": {"name": "team-b"}})
+    spec = {"classRef": {"name": "small"}, "imageRef": {"name": "ubuntu"}}
+    world.api.put(
+        VIRTUAL_MACHINES, {"metadata": {"namespace": "team-b", "name": "db-2"}, "spec": spec}
+    )
+    await world.settle(seconds=10)
+    assert "scheduled" not in (world.api.peek(VIRTUAL_MACHINES, other) or {})["status"]
+    world.delete_vm("db-1")
+    await world.settle(seconds=10)
+    assert world.vm("db-1") is None
+    status = (world.api.peek(VIRTUAL_MACHINES, other) or {})["status"]
+    assert status["scheduled"]["failureDomain"] == "one-a"
+
+
+async def test_room_that_is_still_too_little_wakes_nobody() -> None:
+    world = ControllerWorld.ready(one={"domains": ("a",)})
+    with_capacity(world, "one", a=100)
+    world.add_vm("db-1")
+    await world.settle(seconds=60)
+    calls = len(world.api.calls)
+    for left in (200, 4095):
+        with_capacity(world, "one", a=left)
+        assert not any(name == virtualmachine.CONTROLLER for name, _ in world._engine.due)
+    assert len(world.api.calls) == calls
+    with_capacity(world, "one", a=4096)
+    await world.settle(seconds=60)
+    assert places(world, ["db-1"]) == ["one-a"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from banlieue.controller.crowd import Crowd
-from banlieue.controller.placement import Demand, Place, Resident
+from banlieue.controller.placement import Demand, Place, Resident, Unplaced
 from banlieue.sdk.kube import Key
 from banlieue.sdk.reconcile import Clock
 
@@ -23,6 +23,14 @@ class Waiting:
 
     class_name: str | None
     image_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortage:
+    """Providers where only memory was missing, and how much a machine needs."""
+
+    providers: frozenset[Key]
+    memory_mib: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,7 @@ class Ledger:
         self._observed: dict[Key, Resident] = {}
         self._promised: dict[Key, Resident] = {}
         self._waiting: dict[Key, Waiting] = {}
+        self._shortages: dict[Key, _Shortage] = {}
         self._refusals: dict[Place, list[_Refusal]] = {}
         self._crowd = Crowd()
 
@@ -80,14 +89,21 @@ class Ledger:
     def wait(self, key: Key, on: Waiting) -> None:
         """Remember what a machine waits for, so that changes elsewhere can wake it."""
         self._waiting[key] = on
+        self._shortages.pop(key, None)
+
+    def miss(self, demand: Demand, decision: Unplaced) -> None:
+        """Remember where memory is all that a waiting machine misses, until it waits anew."""
+        short = {it.provider for it in decision.rejections if it.filter == "memory"}
+        self._shortages[demand.key] = _Shortage(frozenset(short), demand.memory_mib)
 
     def resume(self, key: Key) -> None:
         """The machine waits for nothing any more."""
         self._waiting.pop(key, None)
+        self._shortages.pop(key, None)
 
     def forget(self, key: Key) -> bool:
         """The machine is gone; tells whether it was anywhere."""
-        self._waiting.pop(key, None)
+        self.resume(key)
         promised = self._promised.pop(key, None)
         observed = self._observed.pop(key, None)
         self._count(key)
@@ -125,6 +141,24 @@ class Ledger:
             and image_name in {"", on.image_name}
         ]
 
+    def short(self, provider: Key, memory_mib: int | None = None) -> list[Key]:
+        """Waiting machines that so much memory on a Provider may help, by key.
+
+        Args:
+            provider: the Provider that has more room than before.
+            memory_mib: the most that one machine can get there; None when that is not known.
+        """
+        return [
+            key
+            for key in sorted(self._waiting)
+            if _may_help(self._shortages.get(key), provider, memory_mib)
+        ]
+
+    def places(self, key: Key) -> tuple[Place, ...]:
+        """Where a machine is or is promised to be."""
+        found = self._crowd.get(key)
+        return found.places if found else ()
+
     def known(self) -> list[Key]:
         """Every machine that is somewhere or waits, by key."""
         return sorted({*self._observed, *self._promised, *self._waiting})
@@ -141,6 +175,15 @@ class Ledger:
             self._crowd.drop(key)
         else:
             self._crowd.put(known)
+
+
+def _may_help(shortage: _Shortage | None, provider: Key, memory_mib: int | None) -> bool:
+    """Whether room on a Provider can change the outcome; when in doubt it can."""
+    if shortage is None:
+        return True
+    return provider in shortage.providers and (
+        memory_mib is None or shortage.memory_mib <= memory_mib
+    )
 
 
 def _both(seen: Resident, promise: Resident) -> Resident:

@@ -19,6 +19,7 @@ class _Page:
 
     revisions: tuple[object, object]
     provider: Provider
+    class_key: Key
     site: Site
 
     def made_from(self, own: object, of_class: object) -> bool:
@@ -65,7 +66,7 @@ class Atlas:
         fresh: dict[Key, _Page] = {}
         for key, revision in providers.items():
             page = self._pages.get(key)
-            of_class = classes.get(_class_key(page.provider)) if page else None
+            of_class = classes.get(page.class_key) if page else None
             if page is None or not page.made_from(revision, of_class):
                 page = self._page(key, revision, classes)
             if page is not None:
@@ -78,12 +79,8 @@ class Atlas:
         if obj is None:
             return None
         provider = Provider.from_api(obj)
-        name = _class_key(provider)
-        found = self._cache.get(PROVIDER_CLASSES, name)
+        class_key = Key("", provider.spec.provider_class_ref.name)
+        found = self._cache.get(PROVIDER_CLASSES, class_key)
         provider_class = ProviderClass.from_api(found) if found else None
         site = facts.site_for_anybody(provider, provider_class)
-        return _Page((revision, classes.get(name)), provider, site)
-
-
-def _class_key(provider: Provider) -> Key:
-    return Key("", provider.spec.provider_class_ref.name)
+        return _Page((revision, classes.get(class_key)), provider, class_key, site)

@@ -27,6 +27,10 @@ class Crowd:
     def __len__(self) -> int:
         return len(self._residents)
 
+    def get(self, key: Key) -> Resident | None:
+        """What is known of a machine."""
+        return self._residents.get(key)
+
     def put(self, resident: Resident) -> None:
         """Count a machine from now on, instead of what was known of it."""
         before = self._residents.get(resident.key)

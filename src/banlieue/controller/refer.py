@@ -189,6 +189,8 @@ async def _choose(scope: Scope, vm_class: VMClass, image: VMImage) -> Outcome | 
         )
         if isinstance(decision, Placed):
             services.ledger.promise(facts.promised(wanted, decision.place))
+        else:
+            services.ledger.miss(wanted, decision)
     return _decided(scope, decision, wanted, vm_class)
 
 

@@ -67,8 +67,11 @@ class VirtualMachineReconciler:
         self.services.ledger.observe(resident)
 
     def _forget(self, key: Key) -> None:
-        """The room it leaves may be what others of its namespace wait for."""
+        """The room it leaves may be what others wait for: to be apart from it, or its memory."""
         ledger, ctx = self.services.ledger, self.services.ctx
+        left = ledger.places(key)
         if ledger.forget(key):
-            for waiting in ledger.waiting(namespace=key.namespace):
+            relieved = ledger.waiting(namespace=key.namespace)
+            relieved += [it for place in left for it in ledger.short(place.provider)]
+            for waiting in dict.fromkeys(relieved):
                 ctx.enqueue(CONTROLLER, Request(waiting, priority=Priority.RESYNC))

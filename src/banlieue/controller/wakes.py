@@ -55,8 +55,11 @@ class Wakes:
     def provider(self, change: Change) -> Iterable[Request]:
         """A Provider changed: those that wait look if it may take them, those on it if it fits."""
         concerned: list[Key] = []
-        if _offer(change.old) != _offer(change.new) or _grew(change.old, change.new):
+        grown = _grown(change.old, change.new)
+        if _offer(change.old) != _offer(change.new):
             concerned += self.ledger.waiting()
+        elif grown is not None:
+            concerned += self.ledger.short(change.key, grown)
         if _terms(change.old) != _terms(change.new):
             concerned += self.ledger.at(change.key)
         return _later(dict.fromkeys(concerned))
@@ -203,20 +206,34 @@ def _domains(provider: Obj) -> list[dict[str, Any]]:
     ]
 
 
-def _grew(old: Obj | None, new: Obj | None) -> bool:
-    """Whether some failure domain has more memory left than before."""
-    before = _free(old)
-    return any(free > before.get(name, free) for name, free in _free(new).items())
+def _grown(old: Obj | None, new: Obj | None) -> int | None:
+    """The most MiB that can be promised at one of the failure domains with more than before.
+
+    None when there is none. Machines in flight are not taken off.
+    """
+    before, factor = _memory(old), _overcommit(new)
+    return max(
+        (
+            memory["free"] + int(memory.get("total", 0) * (factor - 1.0))
+            for name, memory in _memory(new).items()
+            if memory["free"] > before.get(name, memory)["free"]
+        ),
+        default=None,
+    )
 
 
-def _free(provider: Obj | None) -> dict[str, int]:
+def _memory(provider: Obj | None) -> dict[str, dict[str, int]]:
     found = {}
     for domain in ((provider or {}).get("status") or {}).get("failureDomains") or ():
-        capacity = (domain.get("attributes") or {}).get("capacity") or {}
-        free = (capacity.get("memoryMiB") or {}).get("free")
-        if isinstance(free, int):
-            found[str(domain.get("name"))] = free
+        memory = ((domain.get("attributes") or {}).get("capacity") or {}).get("memoryMiB") or {}
+        if isinstance(memory.get("free"), int):
+            found[str(domain.get("name"))] = memory
     return found
+
+
+def _overcommit(provider: Obj | None) -> float:
+    declared = ((provider or {}).get("spec") or {}).get("overcommit") or {}
+    return float(declared.get("memory") or 1)
 
 
 def _labels(obj: Obj | None) -> object:
