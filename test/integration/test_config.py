@@ -1,6 +1,5 @@
 """What `config` and `templates` build, on a real API server."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 import yaml
 
 import banlieue
+from hack import release
 from hack.components import COMPONENTS, backends, build, semantic_version, write_components
 from test.kit.controlplane import ControlPlane
 from test.kit.envsubst import substitute
@@ -151,12 +151,22 @@ def test_the_providers_differ_by_their_backend_only(built: dict[str, str]) -> No
 
 
 def test_a_release_is_the_same_every_time(built: dict[str, str], tmp_path: Path) -> None:
-    again = write_components(tmp_path / "again", VERSION, IMAGE)
-    assert again.name == COMPONENTS
-    assert again.read_text() == built["components"]
-    there = {path.name for path in again.parent.iterdir()}
-    assert {"metadata.yaml", "cluster-template.yaml"} <= there
-    shutil.rmtree(again.parent)
+    outs = [tmp_path / name for name in ("first", "second")]
+    for out in outs:
+        assert release.main(["--no-image", "--image", IMAGE, "--out", str(out)]) == 0
+    first, second = ({path.name: path.read_bytes() for path in out.iterdir()} for out in outs)
+    assert first == second
+    assert first[COMPONENTS].decode() == built["components"]
+    assert first["provider-vsphere.yaml"].decode() == built["vsphere"]
+    templates = {path.name for path in (ROOT / "templates").iterdir()}
+    assert first.keys() == templates | {
+        COMPONENTS,
+        "checksums.txt",
+        "crds.yaml",
+        "metadata.yaml",
+        *(f"provider-{backend}.yaml" for backend in backends()),
+        f"banlieue-{banlieue.__version__}-py3-none-any.whl",
+    }
 
 
 def test_cluster_api_gets_its_rights(
