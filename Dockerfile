@@ -39,6 +39,7 @@ COPY hack/images/slim.py /build/
 RUN python3 -m venv --without-pip /opt/venv \
     && /opt/tools/bin/pip --python /opt/venv/bin/python install \
        --no-index --no-deps --no-compile /wheels/*.whl \
+    && find /opt/venv -name '*.so' -exec strip --strip-debug {} + \
     && /opt/venv/bin/python /build/slim.py /opt/venv \
     && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
 
@@ -58,10 +59,12 @@ RUN --mount=type=secret,id=apt-sources,target=/etc/apt/sources.list \
     set -eu; \
     apt-get update -q; \
     apt-get install -q -y --no-install-recommends ca-certificates libvirt0
-# No installer, no documentation (but licences), no caches or logs, nothing that gains privileges.
+# No installers, no documentation (but licences), no caches or logs, nothing that gains privileges.
 RUN set -eu; \
     library="$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"; \
     ! python3 -m pip --version >/dev/null 2>&1 || python3 -m pip uninstall -q -y pip; \
+    apt-get purge -q -y --allow-remove-essential \
+       $(dpkg-query -Wf '${Package}\n' | grep -xE 'apt|libapt-pkg[0-9.]+.*|sqv|gpgv'); \
     rm -rf "$library/ensurepip" "$library/idlelib" "$library/test" "$library/turtledemo" \
        "$library"/config-*/ /usr/local/include /usr/share/python-wheels; \
     find /usr/share/doc -type f ! -name copyright -delete; \
@@ -69,7 +72,7 @@ RUN set -eu; \
     find /usr/share/doc -type d -empty -delete; \
     find /usr/share/locale -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +; \
     rm -rf /usr/share/man /usr/share/info /usr/share/lintian /root/.cache \
-       /var/cache/* /var/lib/apt/lists/* /var/log/* /tmp/* /etc/apt/sources.list*; \
+       /var/cache/* /var/lib/apt /var/log/* /tmp/* /etc/apt; \
     find / -xdev -type f -perm /6000 -exec chmod a-s {} +; \
     echo 'banlieue:x:65532:65532:banlieue:/nonexistent:/usr/sbin/nologin' >> /etc/passwd; \
     echo 'banlieue:x:65532:' >> /etc/group; \

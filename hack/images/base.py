@@ -18,6 +18,9 @@ NAME: Final = "localhost/banlieue-base"
 _LEFT_OUT: Final = (
     "./dev/*",
     "./etc/apt/sources.list",
+    "./etc/hostname",
+    "./etc/hosts",
+    "./etc/resolv.conf",
     "./proc/*",
     "./sys/*",
     "./usr/share/doc/*/*.gz",

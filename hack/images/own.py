@@ -73,7 +73,7 @@ class OwnImage:
         """Build the image and write its docker-archive; raises ImageError."""
         cache = Store.from_environment().cache
         with opened(cache, say) as buildah, tempfile.TemporaryDirectory() as directory:
-            labels = self._labels()
+            labels = self.label_arguments()
             # People go on working while this builds.
             snapshot = self._copied_to(Path(directory) / "context")
             secrets = _secrets(Path(directory))
@@ -94,7 +94,8 @@ class OwnImage:
             _drop_old_layers(buildah)
             return snapshot.digest()
 
-    def _labels(self) -> list[str]:
+    def label_arguments(self) -> list[str]:
+        """The options of buildah that say what the labels are."""
         version = self.version or _package_version(self.root)
         revision = self.revision or _revision(self.root)
         return ["--build-arg", f"VERSION={version}", "--build-arg", f"REVISION={revision}"]
