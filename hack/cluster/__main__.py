@@ -8,8 +8,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from hack.cluster.choose import cluster_from_environment
-from hack.cluster.interface import Cluster, ClusterError, Leave
+from hack.cluster.choose import cluster_from_environment, names_of_clusters
+from hack.cluster.interface import ClusterError, Leave
 from hack.tools.catalog import ToolError
 
 _DEFAULT_NAME: Final = "banlieue"
@@ -26,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        run: Callable[[argparse.Namespace, Cluster], None] = chosen.run
-        run(chosen, cluster_from_environment(chosen.name, _say))
+        run: Callable[[argparse.Namespace], None] = chosen.run
+        run(chosen)
     except (ClusterError, ToolError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -47,7 +47,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise _Interrupted
 
 
-def _up(chosen: argparse.Namespace, cluster: Cluster) -> None:
+def _up(chosen: argparse.Namespace) -> None:
+    cluster = cluster_from_environment(chosen.name, _say)
     cluster.up()
     print(
         f"""
@@ -60,21 +61,25 @@ end it:       python -m hack.cluster down --name {chosen.name}"""
     )
 
 
-def _down(chosen: argparse.Namespace, cluster: Cluster) -> None:
-    cluster.down(chosen.leave)
+def _down(chosen: argparse.Namespace) -> None:
+    cluster_from_environment(chosen.name, _say).down(chosen.leave)
 
 
-def _load(chosen: argparse.Namespace, cluster: Cluster) -> None:
-    cluster.load(*chosen.archives)
+def _load(chosen: argparse.Namespace) -> None:
+    cluster_from_environment(chosen.name, _say).load(*chosen.archives)
 
 
-def _status(_chosen: argparse.Namespace, cluster: Cluster) -> None:
-    print(cluster.status())
+def _status(chosen: argparse.Namespace) -> None:
+    names = [chosen.name] if chosen.name else names_of_clusters()
+    for name in names:
+        print(cluster_from_environment(name).status())
+    if not names:
+        print("there are no clusters")
 
 
-def _logs(chosen: argparse.Namespace, cluster: Cluster) -> None:
+def _logs(chosen: argparse.Namespace) -> None:
     directory: Path = chosen.directory or Path("out", "logs", chosen.name)
-    cluster.save_logs(directory)
+    cluster_from_environment(chosen.name, _say).save_logs(directory)
     print(directory)
 
 
@@ -87,10 +92,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(
-        name: str, run: Callable[[argparse.Namespace, Cluster], None], text: str
+        name: str,
+        run: Callable[[argparse.Namespace], None],
+        text: str,
+        default: str | None = _DEFAULT_NAME,
     ) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
-        sub.add_argument("--name", default=_DEFAULT_NAME, help="default: %(default)s")
+        sub.add_argument("--name", default=default, help=f"default: {default or 'all'}")
         sub.set_defaults(run=run)
         return sub
 
@@ -114,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     load = command("load", _load, "give the node images")
     load.add_argument("archives", nargs="+", type=Path, metavar="FILE", help="a docker-archive")
-    command("status", _status, "say how it is")
+    command("status", _status, "say how a cluster is", default=None)
     logs = command("logs", _logs, "copy what daemons and pods said into a folder")
     logs.add_argument("directory", nargs="?", type=Path, help="default: out/logs/NAME")
     return parser

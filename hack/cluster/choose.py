@@ -5,8 +5,21 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from hack.cluster.interface import Cluster, ClusterError
+from hack.cluster.local.paths import clusters_directory
 
 VARIABLE: Final = "E2E_CLUSTER"
+
+
+def names_of_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Names of all clusters that a local state is kept of, whatever state that is."""
+    folder = clusters_directory(environ)
+    if not folder.is_dir():
+        return []
+    return sorted(
+        entry.name
+        for entry in folder.iterdir()
+        if entry.is_dir() and not entry.name.startswith(".")
+    )
 
 
 def cluster_from_environment(

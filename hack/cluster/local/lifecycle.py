@@ -5,8 +5,9 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
 
@@ -223,9 +224,8 @@ class LocalCluster:
             taken = [one.range for one in self._others()]
             wanted = self._environ.get(ranges.VARIABLE)
             if known and known.resumable:
-                # Its objects hold addresses of it.
                 chosen = known.range
-                ranges.check(chosen, routes, taken)
+                self._check_kept(chosen, routes, taken)
             elif wanted:
                 chosen = Range.parse(wanted)
                 ranges.check(chosen, routes, taken)
@@ -237,6 +237,17 @@ class LocalCluster:
             )
             current.write(state)
         return current
+
+    def _check_kept(
+        self, kept: Range, routes: Iterable[IPv4Network], taken: Iterable[Range]
+    ) -> None:
+        try:
+            ranges.check(kept, routes, taken)
+        except ClusterError as error:
+            raise ClusterError(
+                f"{error}\nThe kept objects of {self.name} hold addresses of {kept}: free that, or "
+                f"give them up by `python -m hack.cluster down --name {self.name}`"
+            ) from error
 
     def _others(self) -> Iterator[Record]:
         for folder in self._place.clusters.iterdir():
