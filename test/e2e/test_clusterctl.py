@@ -14,6 +14,8 @@ from hack.cluster.clusterapi.webhooks import (
     await_webhooks,
     cluster,
     control_plane,
+    infrastructure,
+    pods,
     probe_webhooks,
     topology,
 )
@@ -37,7 +39,7 @@ INSTALLED: Final = (
     ("capi-kubeadm-control-plane-system", "capi-kubeadm-control-plane-controller-manager"),
     (NAMESPACE, "banlieue-controller"),
 )
-POD_RANGE: Final = {"pods": {"cidrBlocks": ["10.0.0.0/16"]}}
+TOPOLOGY: Final = topology("v1.34.0")
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_a_valid_cluster_is_completed(client: Kube, tenant: str) -> None:
 
 @pytest.mark.usefixtures("clusterctl")
 def test_an_invalid_cluster_is_refused(client: Kube, tenant: str) -> None:
-    wrong = cluster("wrong", tenant, clusterNetwork={"pods": {"cidrBlocks": ["10.0.0.0/33"]}})
+    wrong = cluster("wrong", tenant, topology=TOPOLOGY, clusterNetwork=pods("10.0.0.0/33"))
     with pytest.raises(KubeError, match=r"validation\.cluster\.cluster\.x-k8s\.io.*denied"):
         client.create(wrong)
     assert client.list("clusters.cluster.x-k8s.io", tenant) == []
@@ -97,11 +99,13 @@ def test_an_invalid_cluster_is_refused(client: Kube, tenant: str) -> None:
 
 @pytest.mark.usefixtures("clusterctl")
 def test_clusters_are_converted_between_versions(client: Kube, tenant: str) -> None:
-    client.create(cluster("old", tenant, clusterNetwork=POD_RANGE))
+    network = pods("10.0.0.0/16")
+    client.create(cluster("old", tenant, topology=TOPOLOGY, clusterNetwork=network))
     path = f"/apis/cluster.x-k8s.io/v1beta1/namespaces/{tenant}/clusters/old"
     seen = client.request("GET", path)
     assert seen["apiVersion"] == "cluster.x-k8s.io/v1beta1"
-    assert seen["spec"]["clusterNetwork"] == POD_RANGE
+    assert seen["spec"]["clusterNetwork"] == network
+    assert seen["spec"]["topology"]["class"] == TOPOLOGY["classRef"]["name"]
 
 
 def test_a_second_init_changes_nothing(clusterctl: Clusterctl, client: Kube) -> None:
@@ -180,12 +184,8 @@ def test_kinds_are_only_deleted_when_nobody_uses_them(
 
 @pytest.mark.usefixtures("clusterctl")
 def test_our_cluster_is_described(clusterctl: Clusterctl, client: Kube, tenant: str) -> None:
-    infrastructure = {
-        "apiGroup": "infrastructure.banlieue.io",
-        "kind": "SimulatedCluster",
-        "name": "shown",
-    }
-    client.create(cluster("shown", tenant, infrastructureRef=infrastructure))
+    reference = infrastructure("SimulatedCluster", "shown")
+    client.create(cluster("shown", tenant, infrastructureRef=reference))
     client.create(simulated_cluster("shown"), tenant)
     condition = {
         "type": "Ready",

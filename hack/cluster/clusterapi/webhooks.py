@@ -20,7 +20,6 @@ _PAUSE_SECONDS: Final = 0.25
 _CLUSTER_API: Final = "cluster.x-k8s.io/v1beta2"
 _CONTROL_PLANE: Final = "controlplane.cluster.x-k8s.io/v1beta2"
 _BOOTSTRAP: Final = "bootstrap.cluster.x-k8s.io/v1beta2"
-_DENIED: Final = "denied the request"
 
 
 class WebhookError(Exception):
@@ -33,11 +32,13 @@ class Refusal:
 
     Attributes:
         webhook: Name of the webhook.
-        wrong: The object.
+        wrong: The object; nothing else, such as its schema, finds fault with it.
+        message: Part of what the webhook says of it.
     """
 
     webhook: str
     wrong: Object
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Defaulting:
 
 
 def cluster(name: str, namespace: str = "default", **spec: object) -> Object:
-    """A Cluster with that spec."""
+    """A Cluster with that spec, which must name a control plane, infrastructure or topology."""
     return _object(_CLUSTER_API, "Cluster", name, namespace, spec)
 
 
@@ -67,13 +68,19 @@ def topology(version: str) -> Object:
     return {"classRef": {"name": "webhook-probe"}, "version": version}
 
 
+def pods(cidr: str) -> Object:
+    """The network of a Cluster, with that range of pod addresses."""
+    return {"pods": {"cidrBlocks": [cidr]}}
+
+
+def infrastructure(kind: str, name: str) -> Object:
+    """A reference to an object of ours."""
+    return {"apiGroup": "infrastructure.banlieue.io", "kind": kind, "name": name}
+
+
 def control_plane(name: str, version: str, namespace: str = "default") -> Object:
     """A KubeadmControlPlane of that Kubernetes version."""
-    reference = {
-        "apiGroup": "infrastructure.banlieue.io",
-        "kind": "VSphereMachineTemplate",
-        "name": name,
-    }
+    reference = infrastructure("VSphereMachineTemplate", name)
     spec = {
         "replicas": 1,
         "version": version,
@@ -81,6 +88,18 @@ def control_plane(name: str, version: str, namespace: str = "default") -> Object
         "kubeadmConfigSpec": {"format": "cloud-config"},
     }
     return _object(_CONTROL_PLANE, "KubeadmControlPlane", name, namespace, spec)
+
+
+def _machine_deployment(name: str, version: str) -> Object:
+    reference = infrastructure("VSphereMachineTemplate", name)
+    machine = {
+        "clusterName": name,
+        "version": version,
+        "bootstrap": {"dataSecretName": name},
+        "infrastructureRef": reference,
+    }
+    spec = {"clusterName": name, "template": {"spec": machine}}
+    return _object(_CLUSTER_API, "MachineDeployment", name, "default", spec)
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str, spec: Object) -> Object:
@@ -98,22 +117,30 @@ _TWO_SOURCES: Final = {
 REFUSALS: Final = (
     Refusal(
         "validation.cluster.cluster.x-k8s.io",
-        cluster(_PROBE, clusterNetwork={"pods": {"cidrBlocks": ["10.0.0.0/33"]}}),
+        cluster(
+            _PROBE,
+            infrastructureRef=infrastructure("VSphereCluster", _PROBE),
+            clusterNetwork=pods("10.0.0.0/33"),
+        ),
+        "invalid CIDR address: 10.0.0.0/33",
     ),
     Refusal(
         "validation.kubeadmcontrolplane.controlplane.cluster.x-k8s.io",
         control_plane(_PROBE, "no-version"),
+        "must be a valid semantic version",
     ),
     Refusal(
         "validation.kubeadmconfig.bootstrap.cluster.x-k8s.io",
         _object(_BOOTSTRAP, "KubeadmConfig", _PROBE, "default", {"files": [_TWO_SOURCES]}),
+        "only one of content or contentFrom",
     ),
 )
 DEFAULTINGS: Final = (
+    # Not a Cluster: the webhook waits 2 s for the class, whenever there is none.
     Defaulting(
-        "default.cluster.cluster.x-k8s.io",
-        cluster(_PROBE, topology=topology("1.34.0")),
-        ("spec", "topology", "version"),
+        "default.machinedeployment.cluster.x-k8s.io",
+        _machine_deployment(_PROBE, "1.34.0"),
+        ("spec", "template", "spec", "version"),
         "v1.34.0",
     ),
     Defaulting(
@@ -166,8 +193,9 @@ def _check_refusal(kubeconfig: Path, refusal: Refusal) -> None:
     try:
         _dry_run(kubeconfig, refusal.wrong)
     except KubectlError as error:
-        # A webhook that cannot be reached, and a schema that is wrong, say something else.
-        if refusal.webhook in str(error) and _DENIED in str(error):
+        # A webhook that cannot be reached says something else. kubectl does not tell the name of
+        # the one that refused.
+        if refusal.message in str(error):
             return
         raise WebhookError(f"{refusal.webhook} does not answer: {error}") from error
     raise WebhookError(f"{refusal.webhook} allows what it must refuse")
