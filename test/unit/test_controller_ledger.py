@@ -100,3 +100,24 @@ def test_only_those_that_more_memory_may_help_are_found_by_it() -> None:
     assert ledger.short(TWO.provider) == [short, unknown]
     ledger.resume(unknown)
     assert ledger.short(TWO.provider) == [short]
+
+
+def test_a_promise_that_may_have_been_written_outlives_the_one_that_was_not() -> None:
+    """The first write got no answer; the second met another version, so the first had landed."""
+    for again in (ONE, TWO):
+        ledger = Ledger(FakeClock())
+        ledger.promise(_resident(ONE))
+        ledger.promise(_resident(again))
+        assert _places(ledger) == {ONE, again}
+        ledger.withdraw(VM)
+        assert _places(ledger) == {ONE}
+        ledger.observe(_resident(ONE), ONE)
+        ledger.observe(_resident())
+        assert _places(ledger) == set()
+
+
+def test_a_machine_the_backend_moved_at_once_is_only_where_it_is() -> None:
+    ledger = Ledger(FakeClock())
+    ledger.promise(_resident(ONE))
+    ledger.observe(_resident(TWO), ONE)
+    assert _places(ledger) == {TWO}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from banlieue.api import names
 from banlieue.api.resources import NAMESPACES, PROVIDERS, VIRTUAL_MACHINES
 from banlieue.controller import virtualmachine
 from banlieue.sdk.kube import Conflict, Key, Obj
@@ -209,3 +210,30 @@ async def test_room_that_is_still_too_little_wakes_nobody() -> None:
     with_capacity(world, "one", a=4096)
     await world.settle(seconds=60)
     assert places(world, ["db-1"]) == ["one-a"]
+
+
+async def test_a_machine_made_after_all_leaves_no_promise_elsewhere() -> None:
+    world = ControllerWorld.ready(one={"domains": ("a", "b")})
+    world.providers[0].full = {"one-a"}
+    world.add_vm("db-1")
+    kind = world.providers[0].kind
+
+    def made_meanwhile(call: Call, moment: Moment) -> None:
+        moving = call.resource == kind and call.verb == "json_patch" and not call.subresource
+        ours = call.manager == names.MANAGER_CONTROLLER
+        if moving and ours and moment is Moment.BEFORE:
+            world.providers[0].full = set()
+            raise Conflict(409, "Conflict", "the provider was faster")
+
+    stop = world.api.intercept(made_meanwhile)
+
+    async def until_refused() -> None:
+        while True:
+            await at_once(world, ["db-1"])
+            await world._serve_machines()
+
+    with pytest.raises(Conflict):
+        await until_refused()
+    stop()
+    there = {place.domain for it in world.role.services.ledger.residents() for place in it.places}
+    assert there == {"one-a"}

@@ -6,7 +6,7 @@ ledger is filled from the cache once and kept by the passes, one of which follow
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from banlieue.controller.crowd import Crowd
 from banlieue.controller.placement import Demand, Place, Resident, Unplaced
@@ -23,6 +23,24 @@ class Waiting:
 
     class_name: str | None
     image_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """A machine at its new place, and places it was promised before with unknown outcome.
+
+    `latest` is None when the last promise was taken back and an earlier one may stand all the same.
+    """
+
+    resident: Resident
+    latest: Place | None
+    uncertain: frozenset[Place] = frozenset()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Everywhere it may be, the last promise first."""
+        latest = (self.latest,) if self.latest else ()
+        return tuple(dict.fromkeys((*latest, *sorted(self.uncertain))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +68,7 @@ class Ledger:
         self.seeded = False
         self._clock = clock
         self._observed: dict[Key, Resident] = {}
-        self._promised: dict[Key, Resident] = {}
+        self._promised: dict[Key, _Promise] = {}
         self._waiting: dict[Key, Waiting] = {}
         self._shortages: dict[Key, _Shortage] = {}
         self._refusals: dict[Place, list[_Refusal]] = {}
@@ -68,22 +86,36 @@ class Ledger:
                 self._count(resident.key)
         self.seeded = True
 
-    def observe(self, resident: Resident) -> None:
-        """Record what a machine's status shows; a promise it confirms is kept no longer."""
+    def observe(self, resident: Resident, placed: Place | None = None) -> None:
+        """Record what a machine's status shows.
+
+        Args:
+            resident: the machine where it was observed.
+            placed: where the status says it was placed, which may be elsewhere. A promise of that
+                place is kept no longer.
+        """
         self._observed[resident.key] = resident
         promise = self._promised.get(resident.key)
-        if promise and set(promise.places) <= set(resident.places):
+        if promise and not {*resident.places, placed}.isdisjoint(promise.places):
             del self._promised[resident.key]
         self._count(resident.key)
 
     def promise(self, resident: Resident) -> None:
-        """Count a machine at its new place from now on, until `observe` confirms it."""
-        self._promised[resident.key] = resident
+        """Count a machine at its new place from now on, until `observe` confirms it.
+
+        A promise before it that was not taken back may have been written, so that place counts too.
+        """
+        before = self._promised.get(resident.key)
+        (place,) = resident.places
+        earlier = frozenset(before.places) if before else frozenset[Place]()
+        self._promised[resident.key] = _Promise(resident, place, earlier)
         self._count(resident.key)
 
     def withdraw(self, key: Key) -> None:
-        """Take a promise back: it was certainly never written down."""
-        self._promised.pop(key, None)
+        """Take the last promise back: it was certainly never written down."""
+        promise = self._promised.pop(key, None)
+        if promise and promise.uncertain:
+            self._promised[key] = replace(promise, latest=None)
         self._count(key)
 
     def wait(self, key: Key, on: Waiting) -> None:
@@ -107,7 +139,7 @@ class Ledger:
         promised = self._promised.pop(key, None)
         observed = self._observed.pop(key, None)
         self._count(key)
-        return any(known is not None and known.places for known in (promised, observed))
+        return bool(promised or (observed and observed.places))
 
     def refuse(self, demand: Demand, place: Place, why: str) -> None:
         """Remember for a while that a backend refused this machine at that place."""
@@ -170,11 +202,13 @@ class Ledger:
     def _count(self, key: Key) -> None:
         """Let the crowd have what is known of a machine."""
         seen, promise = self._observed.get(key), self._promised.get(key)
-        known = _both(seen, promise) if seen and promise else promise or seen
-        if known is None:
-            self._crowd.drop(key)
+        if promise is not None:
+            places = dict.fromkeys((*(seen.places if seen else ()), *promise.places))
+            self._crowd.put(replace(promise.resident, places=tuple(places)))
+        elif seen is not None:
+            self._crowd.put(seen)
         else:
-            self._crowd.put(known)
+            self._crowd.drop(key)
 
 
 def _may_help(shortage: _Shortage | None, provider: Key, memory_mib: int | None) -> bool:
@@ -183,17 +217,4 @@ def _may_help(shortage: _Shortage | None, provider: Key, memory_mib: int | None)
         return True
     return provider in shortage.providers and (
         memory_mib is None or shortage.memory_mib <= memory_mib
-    )
-
-
-def _both(seen: Resident, promise: Resident) -> Resident:
-    places = tuple(dict.fromkeys((*seen.places, *promise.places)))
-    return Resident(
-        key=promise.key,
-        places=places,
-        labels=promise.labels,
-        digest=promise.digest,
-        cpus=promise.cpus,
-        memory_mib=promise.memory_mib,
-        apart=promise.apart,
     )

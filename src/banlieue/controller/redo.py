@@ -9,7 +9,7 @@ from banlieue.controller.refer import remove_refused
 from banlieue.controller.scheduler import schedule
 from banlieue.controller.scope import Scope
 from banlieue.sdk.conditions import false
-from banlieue.sdk.kube import Key
+from banlieue.sdk.kube import Conflict, Key
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 
 
@@ -60,12 +60,12 @@ async def _decide(scope: Scope, wanted: Demand, where: Place, why: str) -> Decis
 async def _elsewhere_here(scope: Scope, found: Found, where: Place) -> Outcome:
     """Another failure domain of the same Provider: the same object, moved before it is made."""
     value = {"failureDomain": where.domain}
-    patched = await writes.patch(
-        scope.ctx.api,
-        found.kind,
-        found.obj,
-        [{"op": "add", "path": "/spec/placement", "value": value}],
-    )
+    ops: writes.Ops = [{"op": "add", "path": "/spec/placement", "value": value}]
+    try:
+        patched = await writes.patch(scope.ctx.api, found.kind, found.obj, ops)
+    except Conflict:
+        scope.services.ledger.withdraw(scope.key)
+        raise
     scope.take_machine(found.kind, patched)
     scope.follow_machine()
     return CONTINUE
@@ -75,11 +75,16 @@ async def _at_another(scope: Scope, found: Found, where: Place) -> Outcome:
     """Another Provider: the status says so, then the old object goes, then a new one comes."""
     kind = scope.services.kind_at(where.provider)
     if kind is None:
+        scope.services.ledger.withdraw(scope.key)
         return CONTINUE
     snapshot = scope.machine.spec.class_ if scope.machine else None
     scope.record(where, snapshot)
     name = blueprint.machine_name(scope.vm, 0)
     scope.reference = reference_to(kind, Key(scope.key.namespace, name))
     scope.drop_machine()
-    await scope.write_status()
+    try:
+        await scope.write_status()
+    except Conflict:
+        scope.services.ledger.withdraw(scope.key)
+        raise
     return await remove_refused(scope, found)

@@ -64,7 +64,7 @@ class VirtualMachineReconciler:
         if scope.standing is None or not scope.standing.id:
             return
         resident = facts.resident(scope.vm, scope.vm_class, installation_id=scope.standing.id)
-        self.services.ledger.observe(resident)
+        self.services.ledger.observe(resident, facts.place_of(scope.vm))
 
     def _forget(self, key: Key) -> None:
         """The room it leaves may be what others wait for: to be apart from it, or its memory."""
