@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from hack.images import base
+from hack.images import base, engine
 from hack.images.buildah import Buildah, opened
 from hack.images.store import ImageError, Say, Store, digest_of
 
@@ -52,7 +52,7 @@ class OwnImage:
 
     def digest(self) -> str:
         """Hex SHA-256 over everything that is built into the image, and the base it stands on."""
-        parts: list[object] = [self.name, self.base_image or base.recipe()]
+        parts: list[object] = [self.name, self.base_image or _default_base()]
         parts += [self.version, self.revision]
         for path in self.sources():
             parts += [path.relative_to(self.root).as_posix(), path]
@@ -71,28 +71,39 @@ class OwnImage:
 
     def write(self, target: Path, say: Say) -> str:
         """Build the image and write its docker-archive; raises ImageError."""
-        cache = Store.from_environment().cache
-        with opened(cache, say) as buildah, tempfile.TemporaryDirectory() as directory:
-            labels = self.label_arguments()
+        with tempfile.TemporaryDirectory() as directory:
+            options = ["--tag", self.name, *self.label_arguments()]
             # People go on working while this builds.
             snapshot = self._copied_to(Path(directory) / "context")
             secrets = _secrets(Path(directory))
+            builder = engine.chosen()
+            if builder == engine.BUILDAH:
+                self._build_with_buildah(snapshot.root, target, [*options, *_mounted(secrets)], say)
+            else:
+                if self.base_image:
+                    options += ["--build-arg", f"BASE_IMAGE={self.base_image}"]
+                say(f"{self.name}: building")
+                engine.build(builder, [*options, *_mounted(secrets)], snapshot.root, say)
+                engine.save(builder, self.name, target)
+            return snapshot.digest()
+
+    def _build_with_buildah(
+        self, context: Path, target: Path, options: list[str], say: Say
+    ) -> None:
+        cache = Store.from_environment().cache
+        with opened(cache, say) as buildah:
             if self.base_image is None:
                 made = base.ensure_base(buildah, cache)
-                secrets["apt-sources"] = made.apt_sources
+                options = [*options, *_mounted({"apt-sources": made.apt_sources})]
                 image, pull = made.image, "--pull-never"
             else:
                 image, pull = self.base_image, "--pull"
             say(f"{self.name}: building on {image}")
-            options = [pull, "--build-arg", f"BASE_IMAGE={image}", *labels]
-            for name, path in secrets.items():
-                options += ["--secret", f"id={name},src={path}"]
-            options += ["--layers", "--isolation", "chroot", "--tag", self.name]
-            buildah.run("bud", *options, str(snapshot.root))
+            options = [*options, pull, "--build-arg", f"BASE_IMAGE={image}"]
+            buildah.run("bud", "--layers", "--isolation", "chroot", *options, str(context))
             say(f"{self.name}: writing the archive")
             buildah.run("push", self.name, f"docker-archive:{target}:{self.name}")
             _drop_old_layers(buildah)
-            return snapshot.digest()
 
     def label_arguments(self) -> list[str]:
         """The options of buildah that say what the labels are."""
@@ -131,6 +142,16 @@ def pip_configuration(settings: Mapping[str, str], directory: Path) -> dict[str,
     with files["pip"].open("w", encoding="utf-8") as out:
         parser.write(out)
     return files
+
+
+def _default_base() -> str:
+    return base.recipe() if engine.chosen() == engine.BUILDAH else "as the Dockerfile says"
+
+
+def _mounted(secrets: Mapping[str, Path]) -> list[str]:
+    return [
+        word for name, path in secrets.items() for word in ("--secret", f"id={name},src={path}")
+    ]
 
 
 def _secrets(directory: Path) -> dict[str, Path]:
