@@ -31,7 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster that all tests share. One that is up already is used as it is, and left up."""
-    found = cluster_from_environment(os.environ.get(NAME_VARIABLE) or "e2e", _say)
+    name = [os.environ.get(NAME_VARIABLE) or "e2e"]
+    # Workers of one run would end each other's.
+    name += [worker for worker in [os.environ.get("PYTEST_XDIST_WORKER")] if worker]
+    found = cluster_from_environment("-".join(name), _say)
     ours = not _is_up(found)
     found.up()
     yield found

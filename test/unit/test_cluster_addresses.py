@@ -3,7 +3,7 @@ from ipaddress import IPv4Network
 import pytest
 
 from hack.cluster.interface import ClusterError
-from hack.cluster.local import ranges
+from hack.cluster.local import network, ranges
 from hack.cluster.local.ranges import Range
 
 
@@ -68,3 +68,15 @@ def test_a_named_range_may_lie_in_a_wider_route_only() -> None:
         ranges.check(wanted, networks("10.99.3.0/24"), [])
     with pytest.raises(ClusterError, match="taken by another cluster"):
         ranges.check(wanted, [], [wanted])
+
+
+def test_default_routes_belong_to_nobody() -> None:
+    routes = [
+        {"dst": "default", "gateway": "192.0.2.1", "dev": "eth0"},
+        {"dst": "0.0.0.0/0", "table": "7"},
+        {"dst": "192.0.2.0/24", "dev": "eth0"},
+        {"type": "local", "dst": "192.0.2.2", "table": "local"},
+        {"type": "broadcast", "dst": "192.0.2.255", "table": "local"},
+        {"type": "unreachable", "dst": "10.1.0.0/16"},
+    ]
+    assert network.networks_of(routes) == networks("192.0.2.0/24", "192.0.2.2", "10.1.0.0/16")

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Final
@@ -16,15 +17,17 @@ _LINKS: Final = Path("/sys/class/net")
 
 def host_networks() -> list[IPv4Network]:
     """Networks that this host has routes to, but for default routes."""
-    found = []
-    for route in _ip_json("-4", "route", "show", "table", "all"):
-        destination = str(route.get("dst", "default"))
-        if destination == "default" or route.get("type") in {"broadcast", "multicast"}:
-            continue
-        network = IPv4Network(destination, strict=False)
-        if network.prefixlen > 0:
-            found.append(network)
-    return found
+    return networks_of(_ip_json("-4", "route", "show", "table", "all"))
+
+
+def networks_of(routes: Iterable[Mapping[str, Any]]) -> list[IPv4Network]:
+    """Where routes lead that belong to somebody; `routes` as `ip -json route` has them."""
+    destinations = [
+        IPv4Network(route["dst"], strict=False)
+        for route in routes
+        if route["dst"] != "default" and route.get("type") not in {"broadcast", "multicast"}
+    ]
+    return [network for network in destinations if network.prefixlen > 0]
 
 
 def connect(link: str, name: str, pid: int, addresses: Range) -> None:
