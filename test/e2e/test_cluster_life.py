@@ -4,18 +4,14 @@ Only for the local cluster; what kind does to its host is kind's affair.
 """
 
 import os
-import re
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from http.client import HTTPConnection
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,108 +21,18 @@ from hack.cluster.interface import Leave
 from hack.cluster.local import processes, record
 from hack.cluster.local.lifecycle import LocalCluster
 from hack.cluster.local.paths import VARIABLE as STATE_VARIABLE
-from hack.cluster.local.paths import Place
 from hack.cluster.local.ranges import VARIABLE as RANGE_VARIABLE
 from hack.cluster.local.ranges import Range
 from hack.cluster.local.record import Phase
-from hack.images.archive import StaticImage, write_archive
 from test.kit.hoststate import HostState
-from test.kit.tools import tool
+from test.kit.localcluster import Life, await_line, kill_at, write_image
 from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     os.environ.get(VARIABLE, "local") != "local", reason="about the local cluster"
 )
 
-TOP = Path(__file__).resolve().parents[2]
-IMAGE = "localhost/life-kubectl:1"
-PROXY_PORT = 8001
 UP_SECONDS = 400.0
-# Long, because whatever else is begun on the host meanwhile has to be over too.
-GONE_SECONDS = 180.0
-
-
-class Life:
-    """One cluster of a test, driven as people do: by its command line."""
-
-    def __init__(self, name: str, environment: Mapping[str, str] | None = None) -> None:
-        self.environment = dict(environment or {})
-        self.place = Place.of(name, {**os.environ, **self.environment})
-
-    def command(self, *arguments: str) -> list[str]:
-        name = ("--name", self.place.name)
-        return [sys.executable, "-m", "hack.cluster", arguments[0], *name, *arguments[1:]]
-
-    def run(self, *arguments: str, code: int = 0, **environment: str) -> str:
-        result = subprocess.run(
-            self.command(*arguments),
-            cwd=TOP,
-            env={**os.environ, **self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=UP_SECONDS,
-            check=False,
-        )
-        assert result.returncode == code, f"{arguments}: {result.stdout}{result.stderr}"
-        return result.stdout + result.stderr
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*arguments),
-            cwd=TOP,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def kubectl(self, *arguments: str) -> str:
-        result = subprocess.run(
-            [tool("kubectl"), f"--kubeconfig={self.place.kubeconfig}", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=UP_SECONDS,
-            check=False,
-        )
-        assert result.returncode == 0, f"{arguments}: {result.stderr}"
-        return result.stdout
-
-    def run_pod(self) -> None:
-        """A pod that serves the API of its cluster on its own loopback address."""
-        arguments = ("--restart=Always", "--", "proxy", f"--port={PROXY_PORT}")
-        self.kubectl("run", "pod", f"--image={IMAGE}", "--image-pull-policy=Never", *arguments)
-        self.await_pod()
-
-    def await_pod(self) -> None:
-        self.kubectl("wait", "--for=condition=Ready", "pod/pod", "--timeout=120s")
-
-    def node(self) -> int:
-        known = record.read(self.place.state)
-        assert known is not None
-        assert known.node is not None
-        return known.node.pid
-
-    def daemon(self, name: str) -> int | None:
-        """Process id of a daemon on the host, if it runs."""
-        mine = Path(f"/proc/{self.node()}/ns/pid").readlink()
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                command = (folder / "cmdline").read_bytes().split(b"\0")
-                if command[0] == name.encode() and (folder / "ns/pid").readlink() == mine:
-                    return int(folder.name)
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-        return None
-
-    def leaves(self, before: HostState) -> dict[str, list[str]]:
-        return HostState.seen(self.place).new_since(before)
-
-    def await_left(self, before: HostState, **expected: list[str]) -> None:
-        """Nothing but what is expected. The kernel takes a moment to end what was killed."""
-        wait_until(
-            lambda: self.leaves(before) == expected,
-            GONE_SECONDS,
-            f"nothing new on the host but {expected}",
-        )
 
 
 @pytest.fixture
@@ -151,10 +57,7 @@ def life(new_life: Callable[[], Life]) -> Life:
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """kubectl as an image: it can serve, say something, and be run again beside itself."""
-    path = tmp_path_factory.mktemp("life") / "kubectl.tar"
-    write_archive(StaticImage(IMAGE, tool("kubectl"), "/kubectl"), path)
-    return path
+    return write_image(tmp_path_factory.mktemp("life") / "kubectl.tar")
 
 
 def test_a_pod_runs_and_nothing_is_left_on_the_host(life: Life, archive: Path) -> None:
@@ -173,7 +76,7 @@ def test_a_pod_runs_and_nothing_is_left_on_the_host(life: Life, archive: Path) -
     wait_until(lambda: "Starting to serve" in life.kubectl("logs", "pod"), 60, "its first word")
     # The client in the pod reaches the API server by its Service, as the pod's ServiceAccount.
     assert "Server Version" in life.kubectl("exec", "pod", "--", "/kubectl", "version")
-    assert '"gitVersion"' in forwarded(life)
+    assert '"gitVersion"' in life.forwarded()
 
     started = time.monotonic()
     assert "up already" in life.run("up")
@@ -222,7 +125,7 @@ def test_killed_daemons_come_back_and_down_copes_without_them(life: Life, archiv
     life.run_pod()
     daemons = ("kubelet", "containerd", "kube-apiserver")
     for daemon in daemons:
-        await_another(life, daemon, than=kill(life, daemon))
+        life.await_another(daemon, than=life.kill(daemon))
     ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
     wait_until(
         lambda: life.kubectl("get", "node", "node0", "-o", ready) == "True",
@@ -239,7 +142,7 @@ def test_killed_daemons_come_back_and_down_copes_without_them(life: Life, archiv
     assert life.kubectl("get", "pod", "pod", "-o=jsonpath={..restartCount}") == "0"
 
     for daemon in daemons:
-        kill(life, daemon)
+        life.kill(daemon)
     life.run("down", "--purge")
     life.await_left(before)
 
@@ -248,7 +151,7 @@ def test_a_killed_node_is_cleaned_up_by_the_next_up(life: Life) -> None:
     before = HostState.seen(life.place)
     life.run("up")
     os.kill(life.node(), signal.SIGKILL)
-    wait_until(lambda: "processes" not in life.leaves(before), GONE_SECONDS, "its end")
+    wait_until(lambda: "processes" not in life.leaves(before), 180, "its end")
     assert "ended without `down`" in life.run("status")
     assert "cleaning up first" in life.run("up")
     assert "node0" in life.kubectl("get", "nodes")
@@ -263,7 +166,7 @@ STAGES = ("at 1", "starting etcd", "starting the controllers")
 def test_an_up_killed_half_way_is_cleaned_up_by_down(life: Life, stage: str) -> None:
     before = HostState.seen(life.place)
     kill_at(life.start("up"), stage)
-    wait_until(lambda: "processes" not in life.leaves(before), GONE_SECONDS, "its node to end")
+    wait_until(lambda: "processes" not in life.leaves(before), 180, "its node to end")
     life.run("down", "--purge")
     life.await_left(before)
 
@@ -328,7 +231,7 @@ def test_two_clusters_live_side_by_side(new_life: Callable[[], Life], archive: P
     two.run("down", "--purge")
     wait_until(
         lambda: not HostState.seen(one.place, two.place).new_since(before),
-        GONE_SECONDS,
+        180,
         "a clean host",
     )
 
@@ -390,58 +293,3 @@ def test_a_process_that_took_the_nodes_number_lives_on(life: Life) -> None:
             assert stranger.poll() is None
         finally:
             stranger.kill()
-
-
-def kill(life: Life, daemon: str) -> int:
-    pid = life.daemon(daemon)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    return pid
-
-
-def kill_at(up: subprocess.Popen[str], stage: str) -> None:
-    await_line(up, stage)
-    up.kill()
-    up.communicate()
-
-
-def await_another(life: Life, daemon: str, than: int) -> None:
-    wait_until(lambda: life.daemon(daemon) not in {None, than}, 30, f"another {daemon}")
-
-
-def await_line(process: subprocess.Popen[str], part: str) -> None:
-    """Read what it says until a line has that part; whoever waits for ever is killed."""
-    assert process.stdout is not None
-    watch = threading.Timer(UP_SECONDS, process.kill)
-    watch.start()
-    try:
-        seen = []
-        for line in process.stdout:
-            seen.append(line)
-            if part in line:
-                return
-    finally:
-        watch.cancel()
-    pytest.fail(f"{part!r} was never said: {''.join(seen)}")
-
-
-def forwarded(life: Life) -> str:
-    """What the pod's server answers through `kubectl port-forward`."""
-    kubeconfig = f"--kubeconfig={life.place.kubeconfig}"
-    forward = subprocess.Popen(
-        [tool("kubectl"), kubeconfig, "port-forward", "pod/pod", f":{PROXY_PORT}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert forward.stdout is not None
-        first = forward.stdout.readline()
-        port = re.search(r"127\.0\.0\.1:(\d+)", first)
-        assert port, first
-        with closing(HTTPConnection("127.0.0.1", int(port[1]), timeout=60)) as connection:
-            connection.request("GET", "/version")
-            return connection.getresponse().read().decode()
-    finally:
-        forward.kill()
-        forward.communicate()
