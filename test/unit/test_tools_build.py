@@ -10,41 +10,25 @@ import pytest
 from hack.tools import build, gobuild
 from hack.tools.catalog import (
     TOOLS,
-    Group,
-    Stamp,
     Store,
     Tool,
     ToolError,
     find_tool,
-    pinned_version,
     tool_named,
 )
-from hack.tools.modules import module_directory
+from test.kit.fakego import GO_MOD, FakeGo, executable, pinned_store
 
-PINS = {
-    "k8s.io/kubernetes": "v1.36.3",
-    "github.com/containerd/containerd/v2": "v2.2.0",
-    "sigs.k8s.io/cluster-api": "v1.14.2",
-    "github.com/cert-manager/cert-manager": "v1.21.1",
-}
-GO_MOD = "module x\n\ngo 1.26.0\n" + "".join(
-    f"\nrequire {module} {version}\n" for module, version in PINS.items()
-)
 SIMULATOR = tool_named("vcsim")
 ETCD = tool_named("etcd")
 APISERVER = tool_named("kube-apiserver")
 CONTROLLER_MANAGER = tool_named("kube-controller-manager")
 PAUSE = tool_named("pause")
+InstallGo = Callable[..., Path]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    for module in {tool.module for tool in TOOLS}:
-        folder = tmp_path / "sources" / module
-        folder.mkdir(parents=True)
-        (folder / "go.mod").write_text(GO_MOD)
-        (folder / "go.sum").write_text("k8s.io/kubernetes v1.36.3 h1:abc=\n")
-    return Store(tmp_path / "sources", tmp_path / "cache")
+    return pinned_store(tmp_path)
 
 
 @pytest.fixture
@@ -52,7 +36,7 @@ def assets(tmp_path: Path) -> Path:
     folder = tmp_path / "assets"
     folder.mkdir()
     for name in ("etcd", "kube-apiserver", "kubectl"):
-        _executable(folder / name, "exit 0")
+        executable(folder / name, "exit 0")
     return folder
 
 
@@ -65,45 +49,12 @@ def in_new_home(
     return capsys
 
 
-FakeGo = Callable[..., Path]
-
-
 @pytest.fixture
-def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
-    """Puts a `go` on PATH that answers like Go, and whose `go build` runs a given line."""
+def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstallGo:
     folder = tmp_path / "bin"
     folder.mkdir()
-
-    def install(
-        on_build: str = 'echo binary > "$output"',
-        *,
-        on_list: str = "echo true; echo false",
-        on_mod: str = "exit 0",
-        version: str = "go1.26.8",
-        toolchain: str = "local",
-    ) -> Path:
-        _executable(
-            folder / "go",
-            f"""
-            case "$1" in
-            env) echo {version}; echo {toolchain};;
-            list) {on_list};;
-            mod) {on_mod};;
-            build)
-                while [ "$1" != -o ]; do shift; done
-                output=$2
-                {on_build};;
-            esac""",
-        )
-        return folder / "go"
-
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return install
-
-
-def _executable(path: Path, script: str) -> None:
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
+    return FakeGo(folder).install
 
 
 def _ignore(_progress: gobuild.Progress) -> None:
@@ -155,77 +106,6 @@ def test_binaries_of_one_module_share_a_folder_named_by_the_module(store: Store)
     assert apiserver.name == "kube-apiserver"
 
 
-def test_kubernetes_reports_the_pinned_version(store: Store) -> None:
-    flags = store.link_flags(APISERVER)
-
-    assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in flags
-    assert "-X k8s.io/component-base/version.gitMajor=1" in flags
-    assert "-X k8s.io/component-base/version.gitMinor=36" in flags
-
-
-def test_every_tool_of_this_checkout_names_a_module_that_pins_it() -> None:
-    sources = Store.from_environment().sources
-    for tool in TOOLS:
-        text = (sources / tool.module / "go.mod").read_text(encoding="utf-8")
-        if tool.package != ".":
-            assert tool.package in text
-
-
-def test_staging_modules_follow_the_pinned_kubernetes() -> None:
-    go_mod = Store.from_environment().sources / "kubernetes" / "go.mod"
-
-    version = pinned_version(go_mod, "k8s.io/kubernetes").removeprefix("v1.")
-    replaced = [line for line in go_mod.read_text(encoding="utf-8").splitlines() if "=>" in line]
-
-    assert len(replaced) > 25
-    assert all(line.endswith(f" v0.{version}") for line in replaced)
-
-
-@pytest.mark.parametrize(
-    ("name", "flag"),
-    [
-        ("kubelet", "-X k8s.io/component-base/version.gitVersion=v1.36.3"),
-        ("containerd", "-X github.com/containerd/containerd/v2/version.Version=v2.2.0"),
-        ("clusterctl", "-X sigs.k8s.io/cluster-api/version.gitVersion=v1.14.2"),
-        ("clusterctl", "-X sigs.k8s.io/cluster-api/version.gitMinor=14"),
-        ("cluster-api-core", "-X sigs.k8s.io/cluster-api/version.gitVersion=v1.14.2"),
-        ("cert-manager", "-X github.com/cert-manager/cert-manager/pkg/util.AppVersion=v1.21.1"),
-    ],
-)
-def test_a_binary_reports_the_version_its_own_module_pins(
-    store: Store, name: str, flag: str
-) -> None:
-    assert flag in store.link_flags(tool_named(name))
-
-
-def test_another_stamp_gives_another_folder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = store.build_path(tool_named("ctr"))
-    elsewhere = store.build_path(tool_named("clusterctl"))
-
-    monkeypatch.setattr(Stamp, "link_flags", lambda _self, version: [f"-X a.b={version}"])
-
-    assert store.build_path(tool_named("ctr")) != before
-    assert store.build_path(tool_named("clusterctl")) != elsewhere
-    monkeypatch.undo()
-    assert store.build_path(tool_named("ctr")) == before
-
-
-def test_another_pin_of_one_module_leaves_the_others_where_they_are(store: Store) -> None:
-    before = {tool.module: store.build_path(tool) for tool in TOOLS}
-
-    (store.sources / "containerd" / "go.mod").write_text(GO_MOD.replace("v2.2.0", "v2.2.1"))
-
-    after = {tool.module: store.build_path(tool) for tool in TOOLS}
-    assert {module for module in before if before[module] != after[module]} == {"containerd"}
-
-
-def test_a_module_without_the_pin_is_an_error(store: Store) -> None:
-    go_mod = store.sources / "etcd" / "go.mod"
-
-    with pytest.raises(ToolError, match=r"requires no version of go\.etcd\.io/etcd"):
-        pinned_version(go_mod, "go.etcd.io/etcd")
-
-
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
@@ -261,8 +141,8 @@ def test_assets_supply_what_they_hold_and_the_rest_is_built(store: Store, assets
     assert store.find(CONTROLLER_MANAGER) is None
     assert store.find(SIMULATOR) is None
 
-    _executable(assets / "kube-controller-manager", "exit 0")
-    _executable(assets / "vcsim", "exit 0")
+    executable(assets / "kube-controller-manager", "exit 0")
+    executable(assets / "vcsim", "exit 0")
 
     assert store.find(CONTROLLER_MANAGER) == assets / "kube-controller-manager"
     assert store.find(SIMULATOR) is None
@@ -290,7 +170,7 @@ def test_environment_decides_cache_and_assets(tmp_path: Path) -> None:
     assert supplied.assets == tmp_path
 
 
-def test_a_build_leaves_only_an_executable_binary(store: Store, fake_go: FakeGo) -> None:
+def test_a_build_leaves_only_an_executable_binary(store: Store, fake_go: InstallGo) -> None:
     fake_go('echo "$PWD $CGO_ENABLED" > "$output"')
 
     path = gobuild.build(ETCD, store, _ignore)
@@ -302,7 +182,7 @@ def test_a_build_leaves_only_an_executable_binary(store: Store, fake_go: FakeGo)
 
 
 def test_a_failed_build_leaves_nothing_and_shows_what_the_compiler_said(
-    store: Store, fake_go: FakeGo
+    store: Store, fake_go: InstallGo
 ) -> None:
     fake_go(
         'echo half > "$output"; echo some/package; echo "# main"; echo "a.go:1: oops" >&2; exit 1'
@@ -315,7 +195,7 @@ def test_a_failed_build_leaves_nothing_and_shows_what_the_compiler_said(
 
 
 def test_sources_that_change_during_a_build_do_not_get_a_stale_binary(
-    store: Store, fake_go: FakeGo
+    store: Store, fake_go: InstallGo
 ) -> None:
     fake_go('echo old > "$output"; echo "// edited" >> go.mod')
     before = store.build_path(ETCD)
@@ -327,7 +207,7 @@ def test_sources_that_change_during_a_build_do_not_get_a_stale_binary(
     assert store.find(ETCD) is None
 
 
-def test_what_a_killed_build_left_is_cleared_away(store: Store, fake_go: FakeGo) -> None:
+def test_what_a_killed_build_left_is_cleared_away(store: Store, fake_go: InstallGo) -> None:
     fake_go()
     folder = store.build_path(ETCD).parent
     folder.mkdir(parents=True)
@@ -338,7 +218,7 @@ def test_what_a_killed_build_left_is_cleared_away(store: Store, fake_go: FakeGo)
     assert [entry.name for entry in folder.iterdir()] == ["etcd"]
 
 
-def test_binaries_unused_for_a_month_are_thrown_away(store: Store, fake_go: FakeGo) -> None:
+def test_binaries_unused_for_a_month_are_thrown_away(store: Store, fake_go: InstallGo) -> None:
     fake_go()
     month = time.time() - 31 * 24 * 3600
     old, recent, other = (store.cache / name for name in ("etcd-1", "etcd-2", "vcsim-1"))
@@ -382,7 +262,7 @@ def test_no_go_is_said_before_anything_else(
     assert not store.cache.exists()
 
 
-def test_an_old_go_that_cannot_renew_itself_is_refused(store: Store, fake_go: FakeGo) -> None:
+def test_an_old_go_that_cannot_renew_itself_is_refused(store: Store, fake_go: InstallGo) -> None:
     go = fake_go(version="go1.25.9")
     with pytest.raises(ToolError, match=r"is 1\.25\.9, but building etcd needs Go 1\.26\.0"):
         gobuild.require_go(store.sources / "etcd")
@@ -395,7 +275,7 @@ def test_an_old_go_that_cannot_renew_itself_is_refused(store: Store, fake_go: Fa
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_remedy(
-    store: Store, fake_go: FakeGo
+    store: Store, fake_go: InstallGo
 ) -> None:
     fake_go()
     # A file in the way stops root too, whom permissions would not.
@@ -409,7 +289,7 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_remedy(
 
 
 def test_an_unreachable_module_proxy_is_told_from_a_broken_build(
-    store: Store, fake_go: FakeGo
+    store: Store, fake_go: InstallGo
 ) -> None:
     fake_go(on_list='echo "go: x: Get y: dial tcp: lookup proxy: no such host" >&2; exit 1')
 
@@ -427,7 +307,7 @@ def test_the_command_says_nothing_when_all_is_there(store: Store) -> None:
     assert out.getvalue() == ""
 
 
-def test_the_command_builds_what_is_missing_and_counts(store: Store, fake_go: FakeGo) -> None:
+def test_the_command_builds_what_is_missing_and_counts(store: Store, fake_go: InstallGo) -> None:
     fake_go()
     _built(store, APISERVER)
     out = io.StringIO()
@@ -474,92 +354,6 @@ def test_what_is_left_follows_the_table_then_the_pace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "built"),
-    [
-        ([], {"etcd", "vcsim", "kube-apiserver", "kube-controller-manager", "kubectl"}),
-        (["--group", "test"], {tool.name for tool in TOOLS if tool.group is Group.TEST}),
-        (["--group", "cluster"], {tool.name for tool in TOOLS if tool.group is Group.CLUSTER}),
-        (["--group", "all"], {tool.name for tool in TOOLS}),
-        (["ctr", "etcd"], {"ctr", "etcd"}),
-    ],
-)
-def test_a_group_or_names_decide_what_is_built(
-    in_new_home: pytest.CaptureFixture[str],
-    fake_go: FakeGo,
-    arguments: list[str],
-    built: set[str],
-) -> None:
-    fake_go()
-
-    assert build.main(arguments) == 0
-
-    store = Store.from_environment()
-    assert {tool.name for tool in TOOLS if store.find(tool) is not None} == built
-    assert in_new_home.readouterr().out.count("starting") == len(built)
-
-
-def test_the_cluster_group_completes_a_node() -> None:
-    names = {tool.name for tool in build.tools_of("cluster")}
-
-    assert names >= {"kubelet", "kube-proxy", "kube-scheduler", "containerd", "ctr", "pause"}
-    assert not names & {tool.name for tool in build.tools_of("test")}
-
-
-def test_names_and_a_group_together_are_refused(
-    in_new_home: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        build.main(["--group", "all", "etcd"])
-
-    assert ended.value.code == 2
-    assert "name tools or a group, not both" in in_new_home.readouterr().err
-
-
-def test_sources_of_a_module_are_asked_of_go(store: Store, fake_go: FakeGo, tmp_path: Path) -> None:
-    fake_go(on_list=f"echo {tmp_path}")
-
-    found = module_directory("cluster-api", "sigs.k8s.io/cluster-api", store.sources)
-
-    assert found == tmp_path
-
-
-def test_sources_that_are_not_there_are_downloaded_first(
-    store: Store, fake_go: FakeGo, tmp_path: Path
-) -> None:
-    mark = tmp_path / "downloaded"
-    fake_go(
-        on_list=f"if [ -e {mark} ]; then echo {mark}; fi",
-        on_mod=f'[ "$2 $3" = "download x.io/y" ] && mkdir {mark}',
-    )
-
-    assert module_directory("etcd", "x.io/y", store.sources) == mark
-
-
-@pytest.mark.parametrize(
-    ("on_list", "on_mod", "remedy"),
-    [
-        ('echo "go: module x.io/y: not a known dependency" >&2; exit 1', "", "add it there"),
-        ("", 'echo "go: dial tcp: no such host" >&2; exit 1', "check the network"),
-        ("", 'echo "go: x.io/y: bad zip file" >&2; exit 1', "fetching x.io/y failed"),
-        ("", "exit 0", "go clean -modcache"),
-        ("echo /no/such/folder", "exit 0", "go clean -modcache"),
-    ],
-)
-def test_sources_that_cannot_be_had_say_what_to_do(
-    store: Store, fake_go: FakeGo, on_list: str, on_mod: str, remedy: str
-) -> None:
-    fake_go(on_list=on_list or "true", on_mod=on_mod or "true")
-
-    with pytest.raises(ToolError, match=remedy):
-        module_directory("etcd", "x.io/y", store.sources)
-
-
-def test_a_folder_without_go_mod_pins_nothing(store: Store) -> None:
-    with pytest.raises(ToolError, match=r"nowhere holds no go\.mod, so it pins no x\.io/y"):
-        module_directory("nowhere", "x.io/y", store.sources)
-
-
-@pytest.mark.parametrize(
     ("arguments", "code", "answer"),
     [
         (["--print-path", "kubeadm"], 1, "error: no tool is called 'kubeadm'"),
@@ -573,11 +367,3 @@ def test_command_line_answers(
     assert build.main(arguments) == code
     said = in_new_home.readouterr()
     assert (said.err if code else said.out).startswith(answer)
-
-
-def test_the_list_says_what_each_tool_is_for(in_new_home: pytest.CaptureFixture[str]) -> None:
-    assert build.main(["--list"]) == 0
-
-    rows = [line.split(maxsplit=2) for line in in_new_home.readouterr().out.splitlines()]
-    assert [(group, name) for group, name, _ in rows] == [(t.group, t.name) for t in TOOLS]
-    assert all(state.startswith("not built, takes") for _, _, state in rows)
