@@ -14,8 +14,9 @@ PATIENCE = 30.0
 class Feed:
     """Listens to a driver's changes, as the SDK does."""
 
-    def __init__(self, driver: ChangeFeed) -> None:
+    def __init__(self, driver: ChangeFeed, poll: float = 1.0) -> None:
         self._driver = driver
+        self._poll = poll
         self._stopped = False
         self._lock = threading.Lock()
         self._told: list[Changes] = []
@@ -25,7 +26,7 @@ class Feed:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                changes = self._driver.changes(1.0)
+                changes = self._driver.changes(self._poll)
             except DriverError as error:
                 self.errors.append(error)
                 continue

@@ -166,7 +166,7 @@ def test_tasks_left_from_before_are_followed_to_their_end() -> None:
 
 
 def census(read: Callable[[], list[Entry]], time: Time | None = None) -> Census:
-    return Census(NO_SESSION, time or Time(), lambda: None, lambda _: read())
+    return Census(NO_SESSION, time or Time(), lambda _: 0.0, lambda _: read())
 
 
 def entry(moid: str, **fields: Any) -> Entry:  # noqa: ANN401 - any field

@@ -28,6 +28,7 @@ class Server:
         self.updates: list[Native] = []
         self.unresolved: list[str] = []
         self.details: dict[str, Native] = {}
+        self.uuids: dict[str, str] = {}
         self.waits: list[int] = []
 
     def InvokeMethod(self, mo: Native, info: Native, args: Native) -> Native:  # noqa: N802 - the seam
@@ -60,13 +61,18 @@ class Server:
         del options
         asked = [item.obj._moId for item in specs[0].objectSet]
         contents = [
-            PC.ObjectContent(
-                obj=vim.VirtualMachine(key, self),
-                propSet=[vmodl.DynamicProperty(name="guest.net", val=self.details.get(key, []))],
-            )
+            PC.ObjectContent(obj=vim.VirtualMachine(key, self), propSet=self._properties(key))
             for key in asked
         ]
         return PC.RetrieveResult(objects=contents)
+
+    def _properties(self, key: str) -> list[Native]:
+        found = {"guest.net": self.details.get(key, []), "config.instanceUuid": self.uuids.get(key)}
+        return [
+            vmodl.DynamicProperty(name=name, val=value)
+            for name, value in found.items()
+            if value is not None
+        ]
 
 
 class FakeSession:
@@ -98,14 +104,19 @@ class Bench:
         self.now = 1000.0
         self.planned: list[tuple[float, Callable[[], None]]] = []
         self.pauses: list[float] = []
+        self.on_pause: Callable[[], object] = lambda: None
         self.watcher = Watcher(
             cast("Session", self.session),
             self.records,
             TIMINGS,
             lambda: self.now,
-            pause=self.pauses.append,
+            pause=self.rest,
             later=lambda seconds, call: self.planned.append((seconds, call)),
         )
+
+    def rest(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.on_pause()
 
     def do_planned(self) -> None:
         planned, self.planned = self.planned, []
@@ -222,6 +233,34 @@ def test_a_create_is_over_when_its_vm_is_known(bench: Bench) -> None:
     assert told.state == "success"
 
 
+def test_vms_that_were_made_are_read_in_one_call_and_covered_later(bench: Bench) -> None:
+    bench.started()
+    bench.watcher.add("task-1", "task-2")
+    bench.do_planned()
+    bench.server.uuids = {"vm-7": UUID, "vm-8": "u-8"}
+    ends = [
+        about_task(f"task-{number}", "success", vim.VirtualMachine(f"vm-{number + 6}", None))
+        for number in (1, 2)
+    ]
+    told = bench.told(update(*ends))
+    assert told.tasks == {"task-1", "task-2"}
+    assert told.uuids >= {UUID, "u-8"}
+    assert bench.server.calls["RetrievePropertiesEx"] == 1
+    assert bench.watcher.watches("vm-7"), "what was read now is current until it is covered"
+    bench.do_planned()
+    assert bench.server.edits[-1] == (["vm-7", "vm-8"], [])
+    assert bench.told(update(about_vm("vm-7", uuid=UUID))).tasks == frozenset()
+    assert bench.server.calls["RetrievePropertiesEx"] == 1, "nothing about it is new"
+
+
+def test_a_vm_that_could_not_be_read_is_not_watched_before_it_is_covered(bench: Bench) -> None:
+    bench.started()
+    bench.watcher.add("task-1")
+    bench.do_planned()
+    bench.told(update(about_task("task-1", "success", vim.VirtualMachine("vm-7", None))))
+    assert not bench.watcher.watches("vm-7")
+
+
 def test_a_failed_task_is_told_at_once(bench: Bench) -> None:
     bench.started()
     bench.watcher.add("task-1")
@@ -270,6 +309,29 @@ def test_the_more_is_going_on_the_longer_it_is_gathered(bench: Bench) -> None:
     bench.told(update(about_vm("vm-1", uuid=UUID)))
     bench.told()
     assert bench.pauses == [], "one thing at rest is told at once"
+
+
+def test_while_vms_are_made_each_round_serves_more_of_them(bench: Bench) -> None:
+    bench.started()
+    for number in range(8):
+        bench.watcher.expect_more()
+        bench.watcher.add(f"task-{number}")
+        bench.told(update(about_task(f"task-{number}", "error")))
+    assert bench.pauses == sorted(bench.pauses)
+    assert 0 < bench.pauses[0] < bench.pauses[-1] <= TIMINGS.stream
+
+
+def test_what_came_while_the_feed_rested_is_covered_when_it_asks_again(bench: Bench) -> None:
+    bench.started()
+    for number in range(2):
+        bench.watcher.expect_more()
+        bench.watcher.add(f"task-{number}")
+    bench.do_planned()
+    bench.told(update(about_task("task-0", "error")))
+    bench.on_pause = lambda: bench.watcher.add(*(f"task-{number}" for number in range(2, 6)))
+    bench.told()
+    assert bench.planned == []
+    assert bench.server.edits[-1][0] == [f"task-{number}" for number in range(2, 6)]
 
 
 def test_details_are_read_for_many_vms_in_one_call_and_then_no_more(bench: Bench) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from pyVmomi import vim
 
+from banlieue.providers.vsphere.pace import Pace
 from banlieue.providers.vsphere.records import MARK
 from banlieue.providers.vsphere.session import Session
 from banlieue.providers.vsphere.soap import Found, property_spec, step, walk
@@ -36,6 +37,12 @@ _STEPS = (
     # Nested vApps; plain resource pools are not reached from folders.
     step(vim.ResourcePool, "resourcePool", "VirtualApp.vm", "ResourcePool.resourcePool"),
 )
+
+_STEP = 0.75
+_LONGEST = 3.0
+_PLENTY = 6
+"""While VMs are made: how fast the rests between reads grow, up to how many seconds, and how many
+callers wait no longer, as each of them holds a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +97,18 @@ class Census:
         self,
         session: Session,
         monotonic: Callable[[], float],
-        pause: Callable[[], None],
+        gather: Callable[[float], float],
         reader: Callable[[Session], list[Entry]] = read_census,
     ) -> None:
-        """Start empty; `pause` waits a moment for others to join a read."""
+        """Start empty; `gather` turns the rest a read should take into the one it does take."""
         self._session = session
-        self._pause = pause
+        self._gather = gather
         self._monotonic = monotonic
         self._reader = reader
+        self._pace = Pace(monotonic, _STEP, _LONGEST)
         self._reading = threading.Lock()
+        self._joined = 0
+        self._plenty = threading.Event()
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
         self._vanished: dict[str, Entry] = {}
@@ -117,15 +127,22 @@ class Census:
 
         Callers that come together share one read.
         """
-        wanted = self._begun + 1
+        with self._lock:
+            wanted = self._begun + 1
+            self._joined += 1
+            if self._joined >= _PLENTY:
+                self._plenty.set()
         with self._reading:
             if self._ended >= wanted or self.age < max_age:
                 return
-            self._pause()
+            self._plenty.wait(self._gather(self._pace.rest()))
             with self._lock:
+                self._joined = 0
+                self._plenty.clear()
                 self._begun += 1  # whoever asked until now shares this read
                 self._noted = {}
             begun_at = self._monotonic()
+            self._pace.note()
             entries = {entry.moid: entry for entry in self._reader(self._session)}
             with self._lock:
                 self._replace(entries)

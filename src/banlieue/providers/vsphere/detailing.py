@@ -5,7 +5,14 @@ from collections.abc import Callable, Collection, Iterator
 from pyVmomi import vim
 
 from banlieue.providers.vsphere import faults
-from banlieue.providers.vsphere.records import DETAILS, Details, Records, VmRecord, read_details
+from banlieue.providers.vsphere.records import (
+    DETAILS,
+    WATCHED,
+    Details,
+    Records,
+    VmRecord,
+    read_details,
+)
 from banlieue.providers.vsphere.session import Session
 from banlieue.providers.vsphere.soap import Found, read
 
@@ -95,6 +102,29 @@ class Detailer:
                 continue
             words |= self._take(found, now)
         return frozenset(words)
+
+    def read_whole(self, moids: list[str]) -> dict[str, frozenset[str]]:
+        """Read VMs that nothing is known of, leaves and details; the words of those that are there.
+
+        One that cannot be read is left to the watch.
+        """
+        words: dict[str, frozenset[str]] = {}
+        for chunk in _chunks(moids):
+            now = self._monotonic()
+            try:
+                wanted = dict.fromkeys(chunk, vim.VirtualMachine)
+                found = read(self._session, wanted, (*WATCHED, *DETAILS))
+            except faults.NATIVE:
+                continue
+            with self._records.lock:
+                for item in found:
+                    record = self._records.take(item, now)
+                    if record.uuid is None:
+                        continue
+                    record.tries = 0
+                    self._plan_next(record, now)
+                    words[item.moid] = record.words()
+        return words
 
     def _put_off(self, moids: Collection[str], now: float) -> None:
         with self._records.lock:

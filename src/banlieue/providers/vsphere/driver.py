@@ -63,11 +63,8 @@ class VSphereDriver:
         self._creates = creates
         self._records = Records()
         self._watcher = Watcher(session, self._records, timings, monotonic)
-        self._census = Census(
-            session,
-            monotonic,
-            lambda: time.sleep(max(timings.coalesce, self._watcher.gathering() / 2)),
-        )
+        self._census = Census(session, monotonic, self._rest_before_census)
+        self._timings = timings
         self._places = InventoryCache(session, monotonic, timings.inventory)
         self._templates = Templates(session, self._census, monotonic, timings.inventory)
         self._machines = Machines(
@@ -99,6 +96,10 @@ class VSphereDriver:
         )
         self._seeded = False
         self._rights: tuple[float, tuple[MissingPrivilege, ...]] | None = None
+
+    def _rest_before_census(self, rest: float) -> float:
+        """Seconds a bulk read is put off so that others join it; a single VM hardly waits."""
+        return max(self._timings.coalesce, rest if self._watcher.making else 0.0)
 
     # The place
 

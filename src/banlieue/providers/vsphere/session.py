@@ -36,6 +36,7 @@ class Timings:
         poll_slack: how much later than its limit the answer of a poll may come.
         coalesce: how long requests that can share a call are gathered before it is sent.
         gather: longest time that changes are gathered while much is going on.
+        stream: the same while VMs are made one after the other.
         inventory: age at which the placement inventory is read again.
     """
 
@@ -44,6 +45,7 @@ class Timings:
     poll_slack: float = 8.0
     coalesce: float = 0.03
     gather: float = 1.0
+    stream: float = 5.0
     inventory: float = 300.0
 
 

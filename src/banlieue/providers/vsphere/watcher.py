@@ -4,14 +4,14 @@ The list holds exactly what is ours; foreign objects, which a vCenter has many o
 cannot be decoded, are never asked about. After any disturbance the collector is destroyed and built
 anew, since only that makes every server tell everything again.
 
-The more is going on, the longer questions and edits are gathered: many VMs made together cost few
-calls, and a single one is told at once.
+The more is going on, the longer questions and edits are gathered: many VMs made together, or one
+after the other, cost few calls, and a single one is told at once. VMs that were just made are read
+whole as soon as their tasks tell of them; the list covers them from the next edit on.
 """
 
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -19,6 +19,7 @@ from pyVmomi import vim, vmodl
 
 from banlieue.providers.vsphere import faults, watchlist
 from banlieue.providers.vsphere.detailing import Detailer
+from banlieue.providers.vsphere.pace import Lately, Pace
 from banlieue.providers.vsphere.records import Records
 from banlieue.providers.vsphere.session import Session, Timings
 from banlieue.providers.vsphere.soap import missing, moid
@@ -36,9 +37,10 @@ _SHARE = 0.05
 """Seconds of gathering for each thing that is going on."""
 
 _FEW = 2
-_MANY = 64
-_LATELY = 15.0
-"""Seconds for which a task that began counts as going on."""
+
+_STEP = 1.0
+_PLENTY = 8
+"""While VMs are made: how fast the rests of the watch grow, and for how many it rests no longer."""
 
 _REBUILD: tuple[type[Exception], ...] = (
     vmodl.query.InvalidCollectorVersion,
@@ -64,7 +66,7 @@ class Watcher:
         timings: Timings,
         monotonic: Callable[[], float] = time.monotonic,
         *,
-        pause: Callable[[float], None] = time.sleep,
+        pause: Callable[[float], object] | None = None,
         later: Later = in_background,
     ) -> None:
         self._session = session
@@ -72,7 +74,8 @@ class Watcher:
         self._details = Detailer(session, records, monotonic)
         self._timings = timings
         self._monotonic = monotonic
-        self._pause = pause
+        self._plenty = threading.Event()
+        self._pause = pause or self._plenty.wait
         self._later = later
         self._lock = threading.RLock()
         self._editing = threading.Lock()
@@ -80,11 +83,15 @@ class Watcher:
         self._wanted: set[str] = set()
         self._tasks: dict[str, TaskRecord] = {}
         self._awaited: dict[str, str] = {}
-        self._begun: deque[float] = deque(maxlen=_MANY)
+        self._young: set[str] = set()
+        self._begun = Lately(monotonic)
+        self._coming = Lately(monotonic)
+        self._told = Lately(monotonic)
+        self._rounds = Pace(monotonic, _STEP, timings.stream)
         self._edit_planned = False
+        self._resting = False
         self._broken = False
         self._current_until = -math.inf
-        self._told_at = -math.inf
 
     # What others ask
 
@@ -104,9 +111,9 @@ class Watcher:
             return found if found is not None and self.healthy else None
 
     def watches(self, vm: str) -> bool:
-        """Whether a VM is among those whose changes are told."""
+        """Whether a VM is among those whose changes are told, or was read and is soon to be."""
         with self._lock:
-            return self._list is not None and vm in self._list.members
+            return self._list is not None and (vm in self._list.members or vm in self._young)
 
     def add(self, *moids: str) -> None:
         """Watch VMs or tasks, from soon on.
@@ -119,7 +126,7 @@ class Watcher:
             for key in moids:
                 if is_task(key) and key not in self._tasks:
                     self._tasks[key] = TaskRecord(key)
-                    self._begun.append(self._monotonic())
+                    self._begun.note()
         self._plan_edit()
 
     def settle(self, task: str) -> None:
@@ -132,6 +139,7 @@ class Watcher:
         """Stop watching a VM that is proven gone; it leaves with the next edit."""
         with self._lock:
             self._wanted.discard(vm)
+            self._young.discard(vm)
         self._records.forget(vm)
 
     # The feed
@@ -156,8 +164,13 @@ class Watcher:
         if watched is None or self._broken or watched.login.number != login.number:
             return self._rebuild()
         try:
+            if self._rest() > timeout:
+                self._stays_current(timeout + _REST)
+                self._pause(timeout)
+                return Changes()
             told = self._poll(watched, self._wait_seconds(timeout))
-            return Changes(told.uuids | self._details.read_due(), told.tasks)
+            made, tasks = self._read_made()
+            return Changes(told.uuids | made | self._details.read_due(), told.tasks | tasks)
         except vim.fault.NotAuthenticated:
             self._session.renew(watched.login)
         except _REBUILD:
@@ -175,9 +188,10 @@ class Watcher:
         return int(max(0.0, min(timeout, self._timings.longest_poll, until_due)))
 
     def _poll(self, watched: WatchList, seconds: int) -> Changes:
-        rest = self._told_at + self.gathering() - self._monotonic()
-        if rest > 0:
-            self._pause(rest)
+        rest = self._rest()
+        if rest > 0 or self._plenty.is_set():
+            self._stays_current(rest + _REST)
+            self._gather(rest)
         self._stays_current(seconds + _REST)
         words: set[str] = set()
         tasks: set[str] = set()
@@ -186,35 +200,54 @@ class Watcher:
             self._apply(update, words, tasks)
             update = watched.wait(0) if update.truncated else None
         self._stays_current(_REST)
-        if words or tasks:
-            self._told_at = self._monotonic()
+        if words or tasks or self._awaited:
+            self._told.note()
+            self._rounds.note()
         self._plan_edit()
         return Changes(frozenset(words), frozenset(tasks))
+
+    def _gather(self, seconds: float) -> None:
+        """Let changes and what is to be watched come together; then the next poll tells of all."""
+        with self._lock:
+            self._resting = True
+        self._pause(seconds)
+        with self._lock:
+            self._resting = False
+            self._plenty.clear()
+        self._edit()
 
     def _stays_current(self, seconds: float) -> None:
         with self._lock:
             self._current_until = self._monotonic() + seconds
 
     def expect_more(self) -> None:
-        """Count something that is about to go on, so that gathering begins with the first."""
-        with self._lock:
-            self._begun.append(self._monotonic())
+        """Count a VM that is about to be made, so that gathering begins with the first."""
+        self._begun.note()
+        self._coming.note()
 
     @property
     def busy(self) -> bool:
         """Whether more is going on than a few things at a time."""
         return self._going_on() > _FEW
 
-    def gathering(self) -> float:
-        """How long to gather: longer the more is going on, not at all for a single thing."""
-        return min(self._timings.gather, _SHARE * self._going_on()) if self.busy else 0.0
+    @property
+    def making(self) -> bool:
+        """Whether several VMs were begun lately, and more may follow."""
+        return self._coming.count > 1
+
+    def _rest(self) -> float:
+        """How long to gather from now on: longer the more is going on, never for a single thing."""
+        if self.making:
+            return 0.0 if self._plenty.is_set() else self._rounds.rest()
+        if not self.busy:
+            return 0.0
+        whole = min(self._timings.gather, _SHARE * self._going_on())
+        return max(0.0, whole - self._told.since)
 
     def _going_on(self) -> int:
-        now = self._monotonic()
         with self._lock:
-            lately = sum(now - begun < _LATELY for begun in self._begun)
             running = sum(not task.ended for task in self._tasks.values())
-        return max(lately, running, self._details.expecting)
+        return max(self._begun.count, running, self._details.expecting)
 
     # Taking over what is told
 
@@ -246,6 +279,22 @@ class Watcher:
             else:
                 tasks.add(key)
 
+    def _read_made(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Read VMs whose tasks just ended, in one call: their words, and the tasks.
+
+        What cannot be read is told when the list covers it.
+        """
+        with self._lock:
+            made = [vm for vm in self._awaited if vm not in self._young]
+        words = self._details.read_whole(made)
+        tasks = set()
+        with self._lock:
+            for vm in words:
+                self._young.add(vm)
+                if vm in self._awaited:
+                    tasks.add(self._awaited.pop(vm))
+        return frozenset().union(*words.values()), frozenset(tasks)
+
     def _is_known(self, vm: str) -> bool:
         record = self._records.get(vm)
         return record is not None and record.uuid is not None and not record.gone
@@ -275,18 +324,27 @@ class Watcher:
         """Have the list on the server brought in line soon, if it is not."""
         with self._lock:
             watched = self._list
-            if watched is None or self._broken or self._edit_planned:
+            if watched is None or self._broken or self._wanted <= watched.members:
                 return
-            if self._wanted <= watched.members:
+            if self._resting and len(self._wanted - watched.members) >= _PLENTY:
+                self._plenty.set()
+            if self._resting or self._edit_planned:
                 return
             self._edit_planned = True
-        self._later(max(self._timings.coalesce, self.gathering()), self._edit)
+        self._later(max(self._timings.coalesce, self._rest()), self._edit_if_awake)
+
+    def _edit_if_awake(self) -> None:
+        """Edit, unless the feed rests: then it edits when it wakes, just before it asks."""
+        with self._lock:
+            self._edit_planned = False
+            if self._resting:
+                return
+        self._edit()
 
     def _edit(self) -> None:
         """Bring the list in line. Failing is nobody's failure: the watch is built anew then."""
         with self._editing:
             with self._lock:
-                self._edit_planned = False
                 watched = self._list
                 if watched is None or self._broken:
                     return
@@ -302,6 +360,7 @@ class Watcher:
                 return
             with self._lock:
                 watched.members = (watched.members | add) - remove
+                self._young -= add
             self._lose(unresolved)
 
     def _lose(self, unresolved: Collection[str]) -> None:
@@ -310,6 +369,7 @@ class Watcher:
             for key in unresolved:
                 self._tasks.pop(key, None)
                 self._awaited.pop(key, None)
+                self._young.discard(key)
             self._wanted -= {key for key in unresolved if is_task(key)}
         with self._records.lock:
             for key in unresolved:
@@ -327,6 +387,7 @@ class Watcher:
         with self._editing:
             with self._lock:
                 old, self._list = self._list, None
+                self._young.clear()
             if old is not None and old.login.number == self._session.login.number:
                 old.destroy()
             watched = self._session.run(watchlist.build)
