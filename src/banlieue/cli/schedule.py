@@ -88,7 +88,7 @@ def schedule(
     \b
     banlieue schedule -f vm.yaml
     banlieue schedule -f vm.yaml --explain
-    kubectl get ns,prov,provc,vmc,vmi,vm -A -o yaml > state/all.yaml
+    kubectl get ns,prov,provc,vmc,vmi,vm,cm -A -o yaml > state/all.yaml
     banlieue schedule -f vm.yaml --from state/ -o json
 
     Exit code: 0 when all were placed, 1 when one was not, 2 when the input is wrong or the
