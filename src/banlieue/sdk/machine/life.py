@@ -25,7 +25,7 @@ from banlieue.sdk.machine.ownership import check_ours, rebind_uuid
 from banlieue.sdk.machine.scope import Scope, owner_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
-from banlieue.sdk.provider.in_use import ensure_in_use
+from banlieue.sdk.provider.in_use import ensure_in_use, is_in_use
 
 CREATE_TIMEOUT = 60.0
 """Seconds a creating call may take before its outcome counts as unknown."""
@@ -94,7 +94,9 @@ async def mint(scope: Scope) -> Outcome:
         return _missing()
     minted = uuid.UUID(int=scope.ctx.rng.getrandbits(128), version=4)
     identity = rebind_uuid(ref, found) if found else str(minted)
-    await ensure_in_use(scope.ctx.api, scope.open.provider, manager=scope.manager)
+    if found is None or not is_in_use(scope.open.provider):
+        # What exists is taken up again even while the Provider is being deleted.
+        await ensure_in_use(scope.ctx.api, scope.open.provider, manager=scope.manager)
     await writes.claim_instance(
         scope,
         Instance(

@@ -18,6 +18,7 @@ from banlieue.sdk.testing.conformance_identity import (
 from banlieue.sdk.testing.conformance_life import (
     ErrorConformance,
     FeedConformance,
+    InterfaceConformance,
     PowerConformance,
     TeardownConformance,
 )
@@ -32,6 +33,7 @@ class DriverConformance(
     AbsenceConformance,
     TeardownConformance,
     PowerConformance,
+    InterfaceConformance,
     ErrorConformance,
     FeedConformance,
 ):

@@ -13,7 +13,7 @@ import pytest
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerOffMode, PowerState
-from banlieue.sdk.driver import ChangeFeed, DiskDetacher, NicPlan, Task
+from banlieue.sdk.driver import ChangeFeed, DiskDetacher, MachineState, NicPlan, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 from banlieue.sdk.testing.conformance_target import (
     USER_DATA,
@@ -105,6 +105,49 @@ class PowerConformance(Benched):
         bench.delete(seen(plan, state), plan)
 
 
+class InterfaceConformance(Benched):
+    """Interfaces follow the plan while the VM runs, and a foreign one is left alone."""
+
+    def test_an_interface_is_added_and_removed(self, bench: Bench) -> None:
+        plan = bench.plan()
+        before = bench.ensure(plan)
+        if before.nics is None:
+            pytest.skip("the driver does not tell interfaces")
+        assert [nic.name for nic in before.nics] == ["eth0"]
+        bench.until("the VM is on", lambda: bench.state(plan).power == PowerState.POWERED_ON)
+        foreign = bench.target.attach_foreign_interface(before.backend_id)
+        two = replace(plan, nics=(*plan.nics, replace(plan.nics[0], name="eth1")))
+        _change(bench, two)
+        state = bench.state(two)
+        assert _interfaces(state) == {"eth0", "eth1", None}, "the interface was not added"
+        macs = [nic.mac_address for nic in state.nics or ()]
+        assert len(set(macs)) == len(macs), "two interfaces share a MAC address"
+        assert bench.driver.update(two, state) is None, "what was added needs an update"
+        with bench.connect() as other:
+            again = bench.look(plan.ref, other)
+            assert again is not None
+            assert _interfaces(again) == {"eth0", "eth1", None}, "another session forgot whose it is"
+        _change(bench, plan)
+        state = bench.state(plan)
+        assert _interfaces(state) == {"eth0", None}, "the interface was not removed"
+        assert state.power == PowerState.POWERED_ON
+        assert foreign in {nic.id for nic in state.nics or ()}, "a foreign interface was removed"
+        kept = {nic.name: nic.mac_address for nic in state.nics or ()}
+        assert kept["eth0"] == before.nics[0].mac_address, "an interface nobody named was changed"
+
+    def test_the_interfaces_of_a_plan_are_told_with_their_addresses(self, bench: Bench) -> None:
+        plan = bench.plan()
+        wanted = replace(plan.nics[0], name="eth1", mac_address="02:00:00:12:34:56")
+        made = bench.ensure(replace(plan, nics=(*plan.nics, wanted)))
+        if made.nics is None:
+            pytest.skip("the driver does not tell interfaces")
+        told = {nic.name: nic for nic in made.nics}
+        assert told["eth1"].mac_address == "02:00:00:12:34:56"
+        assert told["eth1"].connected
+        assert told["eth0"].network == told["eth1"].network
+        assert told["eth0"].network
+
+
 class ErrorConformance(Benched):
     """Whatever goes wrong is said in the uniform words, and never with a secret."""
 
@@ -169,6 +212,14 @@ class FeedConformance(Benched):
         started = monotonic()
         bench.driver.changes(0.3)
         assert monotonic() - started < 0.3 + bench.target.promptness
+
+
+def _change(bench: Bench, plan: AnyPlan) -> None:
+    bench.run(plan, lambda: bench.driver.update(plan, bench.state(plan)))
+
+
+def _interfaces(state: MachineState) -> set[str | None]:
+    return {nic.name for nic in state.nics or ()}
 
 
 def _prompt(bench: Bench, verb: Callable[[], Task | None]) -> Task | None:

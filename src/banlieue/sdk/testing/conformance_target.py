@@ -132,6 +132,10 @@ class ConformanceTarget(ABC):
         """Attach a disk that no plan names; the id `disk_exists` takes."""
 
     @abstractmethod
+    def attach_foreign_interface(self, vm: str) -> str:
+        """Plug in a network interface that no plan names; the id `NicState.id` has."""
+
+    @abstractmethod
     def hidden(self, vm: str) -> AbstractContextManager[None]:
         """While it lasts the driver's account has no right to see the VM."""
 

@@ -103,6 +103,9 @@ class SimulatedTarget(ConformanceTarget):
     def attach_foreign_disk(self, vm: str) -> str:
         return str(self._control("attach_disk", vm=vm)["id"])
 
+    def attach_foreign_interface(self, vm: str) -> str:
+        return str(self._control("attach_nic", vm=vm)["mac"])
+
     @contextmanager
     def hidden(self, vm: str) -> Iterator[None]:
         self._control("hide", vm=vm)

@@ -1,0 +1,1 @@
+"""Deterministic simulation: real reconcilers, virtual time, everything from one seed."""

@@ -1,0 +1,58 @@
+"""Run the simulation: `python -m test.simulation --seeds 10000`, or `--seed 17` to replay one."""
+
+import argparse
+import sys
+
+from test.simulation.runner import run_many, with_fixed_hashes
+from test.simulation.schedule import Outcome, run
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the command line asks for; 1 when a schedule failed."""
+    parser = argparse.ArgumentParser(prog="python -m test.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many schedules to run")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="replay this one and print its transcript")
+    parser.add_argument("--workers", type=int, default=2, help="processes at once")
+    parser.add_argument("--plant", default="", help="put a planted bug in: see planted.py")
+    parser.add_argument("--failures", type=int, default=5, help="stop after so many")
+    given = parser.parse_args(arguments)
+    with_fixed_hashes("test.simulation", arguments)
+    if given.seed is not None:
+        return _replay(given.seed, given.plant)
+    summary = run_many(
+        given.first,
+        given.seeds,
+        workers=given.workers,
+        stop_after=given.failures,
+        prepare=given.plant,
+    )
+    for outcome in summary.failures:
+        _tell(outcome, given.plant)
+    print(
+        f"{summary.ran} schedules in {summary.seconds:.1f} s "
+        f"({summary.rate:.1f}/s), {len(summary.failures)} failed"
+    )
+    return int(bool(summary.failures))
+
+
+def _replay(seed: int, plant: str) -> int:
+    if plant:
+        from test.simulation import planted
+
+        planted.plant(plant)
+    outcome = run(seed)
+    print("\n".join(outcome.lines))
+    print(f"seed {seed}: {outcome.failure or 'all held'}; transcript {outcome.digest}")
+    return int(bool(outcome.failure))
+
+
+def _tell(outcome: Outcome, plant: str) -> None:
+    print("\n".join(outcome.lines))
+    planted = f" --plant {plant}" if plant else ""
+    print(f"FAILED {outcome.failure}")
+    print(f"again with: python -m test.simulation --seed {outcome.seed}{planted}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

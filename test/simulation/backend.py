@@ -1,0 +1,108 @@
+"""A simulated hypervisor in the simulator: under virtual time, watched by the oracle."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from contextvars import Context
+from random import Random
+from typing import Any
+
+from banlieue.sdk.simulated import world as worlds
+from banlieue.sdk.simulated.faults import ConnectionLost, NotConnected, WorldFault
+from banlieue.sdk.simulated.records import State
+from banlieue.sdk.simulated.world import Json, Params, World
+from test.simulation import fibers
+from test.simulation.loop import VirtualClock, VirtualLoop
+
+_AT_ONCE = frozenset({"login", "logout", "changes"})
+_READS = frozenset({"login", "logout", "changes", "about", "domains", "image", "find", "task"})
+
+worlds.digest = functools.lru_cache(maxsize=64)(worlds.digest)  # a slow hash on purpose, elsewhere
+
+
+class SimWorld(World):
+    """A world that calls nobody and tells the oracle whenever it moved."""
+
+    def __init__(
+        self,
+        name: str,
+        state: State,
+        loop: VirtualLoop,
+        *,
+        rng: Random,
+        log: Callable[[str], None],
+    ) -> None:
+        super().__init__(state, clock=VirtualClock(loop), rng=rng, sleep=None)
+        self.name = name
+        self.down = False
+        self.by_admins: set[str] = set()
+        self.on_call: Callable[[SimWorld, str, Params], None] = lambda *_: None
+        self.on_move: Callable[[SimWorld], None] = lambda _: None
+        self._loop = loop
+        self._log_line = log
+        self._seen = self._log.number
+        self._listeners: list[asyncio.Future[None]] = []
+        self._tick_at: float | None = None
+
+    def call(
+        self, method: str, params: Params, *, session: str = "", timeout: float = 60.0
+    ) -> Json:
+        """A call of a driver."""
+        if method not in _AT_ONCE:
+            fibers.pause()
+        if self.down:
+            raise NotConnected
+        self.on_call(self, method, params)
+        what = f"{self.name} <- {method} {params.get('name') or params.get('vm') or ''}"
+        try:
+            answer = super().call(method, params, session=session, timeout=timeout)
+        except (WorldFault, ConnectionLost) as error:
+            self._log_line(f"{what}: {error!r}")
+            raise
+        finally:
+            self._moved_on()
+        if method not in _READS:
+            self._log_line(what)
+        return answer
+
+    def act(self, method: str, **params: Any) -> Json:  # noqa: ANN401 - JSON
+        """Something happens behind the account's back."""
+        self._log_line(f"{self.name} !! {method} {params}")
+        answer = self.control(method, params)
+        if method in {"copy", "make_foreign"}:
+            self.by_admins.add(answer["id"])
+        self._moved_on()
+        return answer
+
+    async def moves(self, within: float = 10.0) -> None:
+        """Wait until something moved."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._listeners.append(future)
+        call = self._loop.call_later(within, _set, future)
+        try:
+            await future
+        finally:
+            call.cancel()
+
+    def tick(self) -> None:
+        """Catch up with the clock."""
+        self._tick_at = None
+        self.control("calls", {})
+        self._moved_on()
+
+    def _moved_on(self) -> None:
+        if self._log.number != self._seen:
+            self._seen = self._log.number
+            self.on_move(self)
+            listeners, self._listeners = self._listeners, []
+            for future in listeners:
+                _set(future)
+        due = self.next_due()
+        if due is not None and (self._tick_at is None or due < self._tick_at):
+            self._tick_at = due
+            self._loop.call_at(due, self.tick, context=Context())
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,177 @@
+"""The end of a schedule: faults stop, and everything comes to rest as its user wants it."""
+
+from typing import Any
+
+from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.simulated.faults import WorldFault
+from test.simulation import platform
+from test.simulation.actions import POLICIES, Actor
+from test.simulation.backend import SimWorld
+from test.simulation.cluster import CONTROLLER
+from test.simulation.oracle import Made
+from test.simulation.platform import NAMESPACE
+
+BOUND = 5400.0
+"""Seconds of virtual time after which everything must be at rest: four sweeps and more."""
+
+
+class Ending(Actor):
+    """Heals what can be healed, and says what is still not as it should be."""
+
+    def heal(self) -> None:
+        """Faults stop; what admins broke they put right again."""
+        cluster = self.cluster
+        cluster.log("faults stop")
+        cluster.network.weather.clear()
+        cluster.leases.split = False
+        for world in cluster.worlds.values():
+            self._heal_world(world)
+        self._register()
+        for name in cluster.names:
+            self.edit_provider(name, paused=False, mode="ReadWrite", cordoned=False)
+        for obj in cluster.virtual_machines():
+            spec = obj["spec"]
+            if spec.get("paused") or spec.get("deletionProtection"):
+                self.edit(obj["metadata"]["name"], paused=None, deletionProtection=None)
+        self._heal_processes()
+
+    def _register(self) -> None:
+        """Providers that are gone are registered again."""
+        for name in self.cluster.names:
+            if self.cluster.api.look_at(PROVIDERS, platform.provider_key(name)) is None:
+                self.cluster.log(f"admin registers Provider {name}")
+                platform.add_provider(self.cluster.api, name)
+
+    def _heal_processes(self) -> None:
+        cluster = self.cluster
+        for process in cluster.processes:
+            process.pools.hanging = 0.0
+            process.doom = -1
+            if not process.dead:
+                process.source.resume()
+        for role in (CONTROLLER, *cluster.names):
+            living = cluster.alive(role)
+            for process in living[1:]:
+                cluster.kill(process)
+            if not living:
+                cluster.start(role)
+
+    def _heal_world(self, world: SimWorld) -> None:
+        world.down = False
+        world.act("heal")
+        world.act("allow")
+        own = f"backend-{world.name}"
+        if world.state.identity != own:
+            world.act("set_identity", identity=own)
+        for domain in world.state.domains:
+            for host in domain.hosts:
+                world.act("set_host", host=host.name, maintenance=False)
+        for vm_id in [vm for name, vm in list(self.oracle.foreign) if name == world.name]:
+            self.oracle.note_removed(world, vm_id)
+            world.act("remove", vm=vm_id)
+        for (name, vm_id), made in self.oracle.made.items():
+            if name == world.name:
+                self._heal_vm(world, vm_id, made)
+
+    def _heal_vm(self, world: SimWorld, vm_id: str, made: Made) -> None:
+        vm = world.state.vms[vm_id]
+        if vm.hidden:
+            world.act("unhide", vm=vm_id)
+        if vm.held:
+            world.act("hold", vm=vm_id, held=False)
+        if vm.mark != made.mark and not made.unmarked:
+            world.act("set_mark", vm=vm_id, mark=made.mark)
+        if vm.name != made.name:
+            try:
+                world.act("rename", vm=vm_id, name=made.name)
+            except WorldFault as fault:
+                self.cluster.log(f"   {fault}")
+
+    async def come_to_rest(self) -> list[str]:
+        """Wait until nothing is wrong; answers what still is after `BOUND`."""
+        end = self.cluster.loop.time() + BOUND
+        pause = 0.5
+        while (wrong := self.wrong()) and self.cluster.loop.time() < end:
+            self._register()
+            await self.cluster.rest(pause)
+            pause = min(5.0, pause * 1.3)
+        return wrong
+
+    def delete_all(self) -> None:
+        """Users delete everything."""
+        for obj in self.cluster.virtual_machines():
+            name = obj["metadata"]["name"]
+            self.edit(name, deletionPolicy=self.rng.choice(POLICIES))
+            self.cluster.log(f"user deletes {name}")
+            self.cluster.api.drop(VIRTUAL_MACHINES, Key(NAMESPACE, name))
+
+    def wrong(self) -> list[str]:
+        """What is not as its user wants it."""
+        found = []
+        for obj in self.cluster.virtual_machines():
+            name = obj["metadata"]["name"]
+            if obj["metadata"].get("deletionTimestamp"):
+                found.append(f"{name} is not gone")
+            else:
+                found += self._wrong_with(name, obj)
+        names = {obj["metadata"]["name"] for obj in self.cluster.virtual_machines()}
+        for machine in self.cluster.machines():
+            made_by = machine["spec"].get("virtualMachineRef", {}).get("name")
+            if made_by not in names:
+                found.append(f"machine {Key.of(machine)} has no VirtualMachine")
+        found += [f"{what} was to be destroyed and is still there" for what in self._leaks()]
+        return found
+
+    def _leaks(self) -> list[str]:
+        return list(self.oracle.leaked.values())
+
+    def _wrong_with(self, name: str, obj: Obj) -> list[str]:
+        ready = _condition(obj, "Ready")
+        if ready.get("observedGeneration") != obj["metadata"]["generation"]:
+            return [f"{name}: the latest spec was not looked at"]
+        vms = [it for it in self.oracle.made.values() if it.owner == name and not it.left]
+        status, reason = ready.get("status"), ready.get("reason")
+        if status == "True":
+            return self._wrong_with_vm(name, obj, vms)
+        if reason == "VMMissing" and not vms:
+            return [] if self.oracle.may_miss(name) else [f"{name} misses a VM nobody removed"]
+        if self._nowhere_to_go(obj):
+            return []
+        return [f"{name} is not Ready: {reason} {ready.get('message')}"]
+
+    def _nowhere_to_go(self, obj: Obj) -> bool:
+        """Whether it waits for a Provider that is being deleted, which is right."""
+        leaving = any(
+            provider["metadata"].get("deletionTimestamp")
+            for provider in self.cluster.api.look(PROVIDERS)
+        )
+        provisioned = ((obj.get("status") or {}).get("initialization") or {}).get("provisioned")
+        return leaving and not provisioned
+
+    def _wrong_with_vm(self, name: str, obj: Obj, vms: list[Made]) -> list[str]:
+        if len(vms) != 1:
+            return [f"{name} is Ready and has {len(vms)} VMs"]
+        vm = self.cluster.worlds[vms[0].world].state.vms[vms[0].vm_id]
+        wanted = obj["spec"].get("desiredPowerState", "PoweredOn")
+        if vm.power != wanted:
+            return [f"{name} is {vm.power} and should be {wanted}"]
+        machines = [
+            it
+            for it in self.cluster.machines()
+            if it["spec"].get("virtualMachineRef", {}).get("name") == name
+        ]
+        if len(machines) != 1:
+            return [f"{name} has {len(machines)} machine objects"]
+        if not (obj["status"].get("initialization") or {}).get("provisioned"):
+            return [f"{name} is Ready and was not provisioned"]
+        if _condition(obj, "Reconciling") or _condition(obj, "Stalled"):
+            return [f"{name} is Ready and still working"]
+        return []
+
+
+def _condition(obj: Obj, kind: str) -> dict[str, Any]:
+    for item in (obj.get("status") or {}).get("conditions") or ():
+        if item["type"] == kind:
+            return dict(item)
+    return {}

@@ -1,0 +1,311 @@
+"""What must hold at every moment, whatever happens. It sees everything and changes nothing."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
+from banlieue.sdk.identity import Mark, valid_mark
+from banlieue.sdk.kube import Obj
+from banlieue.sdk.reconcile import Change
+from banlieue.sdk.simulated.models import SIMULATED_MACHINES
+from banlieue.sdk.simulated.records import ON, Vm
+from banlieue.sdk.simulated.world import Params
+from banlieue.sdk.testing.memory_api import Call, Moment
+from test.kit.statusrules import faults_between, faults_of
+from test.simulation.backend import SimWorld
+from test.simulation.cluster import Cluster
+
+GRACE = 150.0
+"""Seconds for which a call that was right when it was decided may still arrive."""
+
+_JUDGED = frozenset({VIRTUAL_MACHINES, SIMULATED_MACHINES, PROVIDERS, VM_IMAGES})
+_CHANGING = frozenset({"power_on", "power_off", "shutdown", "suspend", "reconfigure", "detach"})
+
+
+class Violation(Exception):
+    """Something happened that must never happen."""
+
+
+@dataclass(slots=True)
+class Made:
+    """A VM that a driver made."""
+
+    world: str
+    vm_id: str
+    owner: str
+    epoch: int
+    uuid: str
+    name: str
+    mark: str
+    left: bool = False
+    unmarked: bool = False
+    mark_touched: float = -1e9
+
+
+@dataclass(slots=True)
+class Wish:
+    """What the user wants of the VM of one name, as far as destroying it goes."""
+
+    destroy: bool = False
+    destroy_until: float = -1e9
+    orphan: bool = False
+    orphan_until: float = -1e9
+
+
+@dataclass(slots=True)
+class Oracle:
+    """Watches one cluster; the first violation halts it."""
+
+    cluster: Cluster
+    failure: str = ""
+    made: dict[tuple[str, str], Made] = field(default_factory=dict)
+    foreign: dict[tuple[str, str], tuple[Any, ...]] = field(default_factory=dict)
+    foreign_disks: dict[str, dict[str, str]] = field(default_factory=dict)
+    wishes: dict[str, Wish] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    torn: set[str] = field(default_factory=set)
+    leaked: dict[str, str] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    restoring: bool = False
+    restored: bool = False
+    _call: Call | None = None
+
+    def watch(self) -> None:
+        """Begin."""
+        self.cluster.api.subscribe(self._written)
+        self.cluster.api.intercept(self._around)
+        self.cluster.network.on_answer = self._answered
+        for world in self.cluster.worlds.values():
+            self.watch_world(world)
+
+    def watch_world(self, world: SimWorld) -> None:
+        """Watch one backend."""
+        world.on_call = self._called
+        world.on_move = self._moved
+
+    def blame(self, what: str) -> None:
+        """Note a violation; the first one counts."""
+        if not self.failure:
+            self.failure = what
+            self.cluster.log(f"VIOLATION {what}")
+            self.cluster.loop.halt()
+
+    # What actions of the schedule tell.
+
+    def may_miss(self, name: str) -> bool:
+        """Whether somebody removed the VM, or it was destroyed before its owner was restored."""
+        return name in self.removed or (self.restored and name in self.ended)
+
+    @contextmanager
+    def restore(self) -> Iterator[None]:
+        """What vanishes meanwhile, no user wanted gone."""
+        before, self.restoring, self.restored = self.restoring, True, True
+        try:
+            yield
+        finally:
+            self.restoring = before
+
+    def note_foreign(self, world: SimWorld, vm_id: str) -> None:
+        """This VM is not ours and stays as it is now; gone ones are forgotten."""
+        vm = world.state.vms.get(vm_id)
+        if vm is None:
+            self.foreign.pop((world.name, vm_id), None)
+        else:
+            self.foreign[world.name, vm_id] = _looks(vm)
+
+    def note_disk(self, world: SimWorld, disk_id: str, content: str) -> None:
+        """This disk is not ours and must live on."""
+        self.foreign_disks.setdefault(world.name, {})[disk_id] = content
+
+    def note_removed(self, world: SimWorld, vm_id: str) -> None:
+        """Somebody else removes this VM, with its disks."""
+        vm = world.state.vms.get(vm_id)
+        for disk in vm.disks if vm else ():
+            self.foreign_disks.get(world.name, {}).pop(disk.id, None)
+        made = self.made.pop((world.name, vm_id), None)
+        if made is not None:
+            self.removed.add(made.owner)
+            self.ended.add(made.owner)
+        self.foreign.pop((world.name, vm_id), None)
+
+    def note_mark(self, world: SimWorld, vm_id: str) -> None:
+        """An admin changed what tells whose this VM is."""
+        made = self.made.get((world.name, vm_id))
+        if made is not None:
+            made.mark_touched = self.cluster.loop.time()
+
+    # The API.
+
+    def _around(self, call: Call, moment: Moment) -> None:
+        if moment is Moment.BEFORE:
+            self._call = call
+
+    def _answered(self) -> None:
+        self._call = None
+
+    def _written(self, change: Change) -> None:
+        if change.resource == VIRTUAL_MACHINES:
+            self._follow_wish(change)
+        if change.resource == SIMULATED_MACHINES and change.new is not None:
+            self._follow_rebind(change.new)
+        new, old = change.new, change.old
+        if self._call is None or new is None or change.resource not in _JUDGED:
+            return
+        same = old is not None and old["metadata"]["uid"] == new["metadata"]["uid"]
+        faults = list(faults_of(new, old if same else None))
+        if same and old is not None:
+            faults += faults_between(old, new)
+        if faults:
+            self.blame(f"{change.resource.kind} {change.key}: {'; '.join(faults)}")
+
+    def _follow_wish(self, change: Change) -> None:
+        name, now = change.key.name, self.cluster.loop.time()
+        wish = self.wishes.setdefault(name, Wish())
+        destroy, orphan = _leaves(change.new, "Delete"), _leaves(change.new, "Orphan")
+        if wish.destroy and not destroy:
+            wish.destroy_until = now + GRACE
+        if wish.orphan and not orphan:
+            wish.orphan_until = now + GRACE
+        wish.destroy, wish.orphan = destroy, orphan
+        if change.new is None and not self.restoring:
+            self._gone(name, change.old or {})
+
+    def _gone(self, name: str, last: Obj) -> None:
+        """The VirtualMachine went as the user wanted; what is left of it is nobody's."""
+        policy = (last.get("spec") or {}).get("deletionPolicy", "Delete")
+        for made in self.made.values():
+            if made.owner == name and not made.left:
+                made.left = True
+                if policy == "Delete" and name not in self.torn:
+                    self.leaked[made.uuid] = f"{made.world}/{made.vm_id} of {name}"
+        self.removed.discard(name)
+        self.torn.discard(name)
+
+    def _follow_rebind(self, machine: Obj) -> None:
+        uuid = ((machine.get("spec") or {}).get("instance") or {}).get("uuid")
+        for made in self.made.values():
+            if made.uuid == uuid and made.left:
+                made.left = False
+                self.leaked.pop(made.uuid, None)
+
+    # The backends.
+
+    def _called(self, world: SimWorld, method: str, params: Params) -> None:
+        vm_id = str(params.get("vm", ""))
+        if method in _CHANGING and (world.name, vm_id) in self.foreign:
+            self.blame(f"{method} of foreign VM {world.name}/{vm_id}")
+        if method == "destroy":
+            self._judge_destroy(world, vm_id)
+        if method == "remove_mark":
+            self._judge_unmark(world, vm_id)
+
+    def _judge_destroy(self, world: SimWorld, vm_id: str) -> None:
+        now, vm = self.cluster.loop.time(), world.state.vms.get(vm_id)
+        if vm is None:
+            return
+        made = self.made.get((world.name, vm_id))
+        if made is None:
+            self.blame(f"VM {world.name}/{vm_id} is destroyed, and no driver made it")
+            return
+        wish = self.wishes.get(made.owner, Wish())
+        if not wish.destroy and now > wish.destroy_until:
+            self.blame(f"VM of {made.owner} is destroyed, and nobody asked for it")
+        if made.left:
+            self.blame(f"VM of {made.owner} is destroyed, and was left to its user")
+        mark = Mark.decode(vm.mark)
+        ours = mark is not None and valid_mark(mark, vm.uuid) and mark.owner.name == made.owner
+        if not ours and now > made.mark_touched + GRACE:
+            self.blame(f"VM {world.name}/{vm_id} is destroyed without a valid mark")
+
+    def _judge_unmark(self, world: SimWorld, vm_id: str) -> None:
+        made = self.made.get((world.name, vm_id))
+        if made is None:
+            self.blame(f"the mark is taken off {world.name}/{vm_id}, which no driver made")
+            return
+        made.unmarked = True
+        wish = self.wishes.get(made.owner, Wish())
+        if not wish.orphan and self.cluster.loop.time() > wish.orphan_until:
+            self.blame(f"the mark is taken off the VM of {made.owner}, which lives")
+
+    def _moved(self, world: SimWorld) -> None:
+        self._take_in(world)
+        self._check_single()
+        self._check_foreign(world)
+
+    def _take_in(self, world: SimWorld) -> None:
+        for key in [key for key in self.made if key[0] == world.name]:
+            if key[1] not in world.state.vms:
+                gone = self.made.pop(key)
+                self.ended.add(gone.owner)
+                self.leaked.pop(gone.uuid, None)
+                if not gone.left:
+                    self.removed.add(gone.owner)
+        for vm in world.state.vms.values():
+            key = (world.name, vm.id)
+            if key in self.made or key in self.foreign or vm.id in world.by_admins:
+                continue
+            mark = Mark.decode(vm.mark)
+            if mark is None:
+                self.blame(f"a driver made {world.name}/{vm.id} without a mark")
+                return
+            self.made[key] = Made(
+                world.name, vm.id, mark.owner.name, mark.epoch, vm.uuid, vm.name, vm.mark or ""
+            )
+
+    def _check_single(self) -> None:
+        owners = Counter((it.owner, it.epoch) for it in self.made.values() if not it.left)
+        for (owner, epoch), count in owners.items():
+            if count > 1:
+                self.blame(f"{count} VMs of {owner}, epoch {epoch}")
+        running = [vm for vm in map(self._vm, self.made.values()) if vm and vm.power == ON]
+        uuids = Counter(vm.uuid for vm in running)
+        uuids.update(f"{vm.name}" for vm in running)
+        for word, count in uuids.items():
+            if count > 1:
+                self.blame(f"{count} running VMs are {word}")
+
+    def _vm(self, made: Made) -> Vm | None:
+        return self.cluster.worlds[made.world].state.vms.get(made.vm_id)
+
+    def _check_foreign(self, world: SimWorld) -> None:
+        for (name, vm_id), looks in self.foreign.items():
+            if name != world.name:
+                continue
+            vm = world.state.vms.get(vm_id)
+            if vm is None or _looks(vm) != looks:
+                self.blame(f"foreign VM {name}/{vm_id} was changed")
+        disks = self.foreign_disks.get(world.name)
+        if disks:
+            there = {disk.id: disk.content for disk in world.state.detached.values()}
+            for vm in world.state.vms.values():
+                there.update((disk.id, disk.content) for disk in vm.disks)
+            for disk, content in disks.items():
+                if there.get(disk) != content:
+                    self.blame(f"foreign disk {world.name}/{disk} is gone or changed")
+
+
+def _leaves(obj: Obj | None, policy: str) -> bool:
+    """Whether the user deletes the VirtualMachine with that policy."""
+    if obj is None or not obj["metadata"].get("deletionTimestamp"):
+        return False
+    spec = obj.get("spec") or {}
+    held = spec.get("paused") or (policy == "Delete" and spec.get("deletionProtection"))
+    return spec.get("deletionPolicy", "Delete") == policy and not held
+
+
+def _looks(vm: Vm) -> tuple[Any, ...]:
+    """Everything of a VM that nobody but its owner may change."""
+    return (
+        vm.name,
+        vm.uuid,
+        vm.mark,
+        vm.power,
+        vm.cpus,
+        vm.memory_mib,
+        vm.domain,
+        tuple((disk.id, disk.size_gib, disk.content) for disk in vm.disks),
+        tuple((nic.name, nic.mac, nic.connected) for nic in vm.nics),
+    )

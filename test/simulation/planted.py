@@ -1,0 +1,206 @@
+"""Bugs put into the product on purpose, to see that the simulation finds them.
+
+Each is a change that a careless refactoring could make; none is a switch in the product.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from banlieue.api.infrastructure.machine import Instance, TeardownMode
+from banlieue.controller import refer, virtualmachine, vm_phases
+from banlieue.controller import teardown as decisions
+from banlieue.controller.scope import Scope as VmScope
+from banlieue.sdk.driver import MachineRef, MachineState
+from banlieue.sdk.errors import AbsenceUnproven
+from banlieue.sdk.machine import life, teardown, writes
+from banlieue.sdk.machine.scope import Scope
+from banlieue.sdk.outcome import CONTINUE, Outcome
+from banlieue.sdk.provider import phases
+from banlieue.sdk.provider.session import ProviderSession
+from banlieue.sdk.simulated.driver import SimulatedDriver
+from banlieue.sdk.simulated.world import Json
+
+Driver: Any = SimulatedDriver
+
+
+def mint_after_create() -> None:
+    """The identity is written down only after the VM was made: a crash forgets it."""
+    claim = writes.claim_instance
+
+    async def remember(scope: Scope, instance: Instance) -> None:
+        scope.replace({**scope.raw, "spec": {**scope.raw["spec"], "instance": instance.to_api()}})
+
+    async def create(scope: Scope) -> Outcome:
+        outcome = await create_(scope)
+        stored = await scope.ctx.api.get(scope.backend.machine, scope.key)
+        instance = scope.machine.spec.instance
+        if instance is not None and not stored["spec"].get("instance"):
+            scope.replace(stored)
+            await claim(scope, instance)
+        return outcome
+
+    create_ = life.create
+    _put(writes, claim_instance=remember)
+    _swap(life, create_, create)
+
+
+def no_intent_uid() -> None:
+    """An intent counts although it names another object, such as the one before a restore."""
+
+    async def check_intent(scope: Scope) -> Outcome:
+        intent = scope.machine.spec.teardown
+        if intent is not None:
+            uid = scope.machine.metadata.uid or ""
+            scope.machine.spec.teardown = intent.model_copy(update={"uid": uid})
+        return await checked(scope)
+
+    checked = teardown.check_intent
+    _swap(teardown, checked, check_intent)
+
+
+def look_in_one_domain() -> None:
+    """A VM is looked for only where it would be made, not on the whole Provider."""
+    find = Driver._find_unminted
+
+    def narrow(self: Any, ref: MachineRef) -> Json | None:  # noqa: ANN401 - a driver
+        found = find(self, ref)
+        return found if found is None or found["domain"] == ref.failure_domain else None
+
+    Driver._find_unminted = narrow
+
+
+def take_any_of_the_name() -> None:
+    """A VM of the right name counts as ours, whatever its mark and UUID say."""
+
+    def trust(ref: MachineRef, seen: MachineState) -> None:
+        del ref, seen
+
+    def adopt(ref: MachineRef, seen: MachineState) -> str:
+        del ref
+        return seen.uuid
+
+    for module in (life, teardown):
+        _put(module, check_ours=trust)
+    _put(life, rebind_uuid=adopt)
+
+
+def provider_id_before_seen() -> None:
+    """The provider ID is written as soon as the create call was answered."""
+
+    async def create(scope: Scope) -> Outcome:
+        outcome = await create_(scope)
+        instance = scope.machine.spec.instance
+        if scope.memory.task is not None and instance and not scope.machine.spec.provider_id:
+            await writes.record_provider_id(scope, scope.backend.provider_id(instance.uuid))
+        return outcome
+
+    create_ = life.create
+    _swap(life, create_, create)
+
+
+def believe_absence() -> None:
+    """What is not found is gone, whatever the account may see and whatever still runs."""
+    observe = Driver.observe
+
+    def believe(self: Any, ref: MachineRef) -> MachineState | None:  # noqa: ANN401 - a driver
+        try:
+            found: MachineState | None = observe(self, ref)
+        except AbsenceUnproven:
+            return None
+        return found
+
+    Driver.observe = believe
+
+
+def post_before_referring() -> None:
+    """The machine object is made before the status names it, and under a name of its own."""
+    write = VmScope.write_status
+    post = refer._post
+
+    async def unnamed(scope: VmScope, vm_class: Any) -> Outcome:  # noqa: ANN401 - a VMClass
+        return await post(scope, vm_class)
+
+    async def lazy(scope: VmScope, *arguments: Any) -> None:  # noqa: ANN401 - as it is
+        if scope.machine is not None or scope.vm.status.infrastructure_ref is not None:
+            await write(scope, *arguments)
+
+    _put(refer, _post=unnamed)
+    _put(VmScope, write_status=lazy)
+
+
+def destroy_when_alive() -> None:
+    """A machine object that is deleted takes its VM along, though the VirtualMachine lives."""
+
+    def by_owner(vm: Any, machine: Any) -> TeardownMode | None:  # noqa: ANN401 - as it is
+        del vm, machine
+        return TeardownMode.DESTROY
+
+    decisions._by_owner = by_owner
+
+
+def trust_any_backend() -> None:
+    """Whoever answers at the endpoint is taken for the backend of the machines."""
+    _put(ProviderSession, is_backend=lambda _self, _identity: True)
+    _put(phases, _is_trusted=lambda _scope, _identity: True)
+
+
+def destroy_foreign_disks() -> None:
+    """A VM is destroyed with everything that hangs on it."""
+    _put(teardown, _disks_to_keep=lambda _scope, _disks: ())
+
+
+def forget_finalizer() -> None:
+    """The VirtualMachine is not held while its machine exists."""
+
+    async def skip(scope: VmScope) -> Outcome:
+        del scope
+        return CONTINUE
+
+    _swap(vm_phases, vm_phases.ensure_finalizer, skip)
+    _put(virtualmachine, PHASES=vm_phases.PHASES)
+
+
+def make_again_when_missing() -> None:
+    """A VM that was seen and is gone is made again."""
+
+    async def look(scope: Scope) -> Outcome:
+        outcome = await look_(scope)
+        return CONTINUE if scope.seen is None else outcome
+
+    look_ = life.look
+    _swap(life, look_, look)
+
+
+def _swap(module: Any, old: Callable[..., Any], new: Callable[..., Any]) -> None:  # noqa: ANN401 - a module
+    """Put another phase into the place of one."""
+    module.PHASES = tuple(new if phase is old else phase for phase in module.PHASES)
+
+
+def _put(target: Any, **members: Any) -> None:  # noqa: ANN401 - a module or a class
+    """Replace members of a module or a class."""
+    for name, value in members.items():
+        setattr(target, name, value)
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    bug.__name__: bug
+    for bug in (
+        mint_after_create,
+        no_intent_uid,
+        look_in_one_domain,
+        take_any_of_the_name,
+        provider_id_before_seen,
+        believe_absence,
+        post_before_referring,
+        destroy_when_alive,
+        trust_any_backend,
+        destroy_foreign_disks,
+        forget_finalizer,
+        make_again_when_missing,
+    )
+}
+
+
+def plant(name: str) -> None:
+    """Put a bug into this process, for good."""
+    BUGS[name]()

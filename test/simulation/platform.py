@@ -1,0 +1,142 @@
+"""What an admin has set up before anything happens: classes, image, Providers, Secrets, Leases."""
+
+import base64
+from random import Random
+
+from banlieue.api import names
+from banlieue.api.meta import Resource
+from banlieue.api.resources import (
+    CRDS,
+    LEASES,
+    NAMESPACES,
+    PROVIDER_CLASSES,
+    PROVIDERS,
+    SECRETS,
+    VM_CLASSES,
+    VM_IMAGES,
+)
+from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.simulated.models import SIMULATED_MACHINES
+from banlieue.sdk.simulated.records import Latencies, State, default_state
+from banlieue.sdk.simulated.world import PASSWORD, USERNAME, account
+from banlieue.sdk.testing.memory_api import MemoryApi
+
+NAMESPACE = "team-a"
+SYSTEM = names.SYSTEM_NAMESPACE
+CLUSTER_UID = "cluster-1"
+CLASSES = {"small": (1, 1024), "large": (2, 4096)}
+
+
+def provider_key(name: str) -> Key:
+    """Where a Provider lives."""
+    return Key(SYSTEM, name)
+
+
+def set_up(api: MemoryApi, providers: tuple[str, ...]) -> None:
+    """Store it all."""
+    for name, uid in (("kube-system", CLUSTER_UID), (NAMESPACE, "ns-1"), (SYSTEM, "ns-2")):
+        _put(api, NAMESPACES, {"metadata": {"name": name, "uid": uid}})
+    _put(api, CRDS, _definition(SIMULATED_MACHINES))
+    machine = SIMULATED_MACHINES
+    _put(
+        api,
+        PROVIDER_CLASSES,
+        {
+            "metadata": {"name": "simulated"},
+            "spec": {
+                "backend": "simulated",
+                "machine": {
+                    "apiGroup": machine.group,
+                    "version": machine.version,
+                    "kind": machine.kind,
+                },
+            },
+        },
+    )
+    for name, (cpus, memory) in CLASSES.items():
+        _put(api, VM_CLASSES, {"metadata": {"name": name}, "spec": _class(cpus, memory)})
+    source = {"providerClass": "simulated", "kind": "Template", "ref": "ubuntu-24.04"}
+    spec = {"agent": "present", "sources": [source]}
+    _put(api, VM_IMAGES, {"metadata": {"name": "ubuntu"}, "spec": spec})
+    for name in providers:
+        add_provider(api, name)
+
+
+def add_provider(api: MemoryApi, name: str) -> None:
+    """Store a Provider with its Secret and its Lease."""
+    data = {"username": _text(USERNAME), "password": _text(PASSWORD)}
+    meta = {"namespace": SYSTEM, "name": f"{name}-creds"}
+    _put(api, SECRETS, {"metadata": meta, "data": data})
+    stored = _put(
+        api,
+        PROVIDERS,
+        {
+            "metadata": {"namespace": SYSTEM, "name": name},
+            "spec": {
+                "providerClassRef": {"name": "simulated"},
+                "connection": {
+                    "endpoint": f"simulated://memory/{name}",
+                    "credentialsRef": {"name": f"{name}-creds"},
+                },
+                "allowedNamespaces": {"from": "All"},
+                "capabilities": {
+                    "storageClasses": [{"name": "fast", "target": {"pool": "fast"}}],
+                    "networkClasses": [{"name": "lan", "target": {"network": "lan"}}],
+                },
+            },
+        },
+    )
+    meta = {"namespace": SYSTEM, "name": stored["metadata"]["uid"]}
+    _put(api, LEASES, {"metadata": meta, "spec": {}})
+
+
+def virtual_machine(name: str, **spec: object) -> Obj:
+    """A VirtualMachine as a user writes it."""
+    return {
+        "apiVersion": "banlieue.io/v1alpha1",
+        "kind": "VirtualMachine",
+        "metadata": {"namespace": NAMESPACE, "name": name},
+        "spec": {"classRef": {"name": "small"}, "imageRef": {"name": "ubuntu"}, **spec},
+    }
+
+
+def backend_state(name: str, latencies: Latencies) -> State:
+    """A small data centre that is as slow as it is told to be."""
+    state = default_state(f"backend-{name}")
+    state.accounts[USERNAME] = account(PASSWORD, Random(1))
+    state.latencies = latencies
+    return state
+
+
+def _put(api: MemoryApi, resource: Resource, obj: Obj) -> Obj:
+    typed = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+    return api.put(resource, typed)
+
+
+def _class(cpus: int, memory: int) -> Obj:
+    return {
+        "hardware": {
+            "cpus": cpus,
+            "memoryMiB": memory,
+            "disks": [{"name": "root", "sizeGiB": 20, "storageClass": "fast"}],
+        },
+        "network": {"interfaces": [{"name": "eth0", "networkClass": "lan"}]},
+    }
+
+
+def _definition(resource: Resource) -> Obj:
+    return {
+        "metadata": {
+            "name": resource.crd_name,
+            "labels": {names.LABEL_MACHINE_KIND: "true"},
+        },
+        "spec": {
+            "group": resource.group,
+            "names": {"kind": resource.kind, "plural": resource.plural},
+            "versions": [{"name": resource.version, "served": True, "storage": True}],
+        },
+    }
+
+
+def _text(value: str) -> str:
+    return base64.b64encode(value.encode()).decode()

@@ -1,0 +1,157 @@
+"""One schedule: a beginning, random actions, an end. Everything follows from the seed."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from test.simulation import platform
+from test.simulation.actions import Accidents, User, bound
+from test.simulation.backend_actions import BackendAccidents
+from test.simulation.cluster import CONTROLLER, Cluster
+from test.simulation.ending import Ending
+from test.simulation.loop import Stuck
+from test.simulation.oracle import Oracle
+from test.simulation.restores import Restores
+
+_PAUSES = (0.0, 0.0, 0.01, 0.2, 1.0, 5.0, 30.0, 130.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a schedule ended; `failure` is empty when all held."""
+
+    seed: int
+    failure: str
+    digest: str
+    steps: int
+    lines: tuple[str, ...] = ()
+
+
+class _Errors(logging.Handler):
+    """Passes that raise what nobody expected are defects."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        super().__init__(logging.ERROR)
+        self._oracle = oracle
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._oracle.blame(f"{record.name}: {record.getMessage()}: {error!r}")
+
+
+class Schedule:
+    """A cluster, what happens to it, and what must hold."""
+
+    def __init__(self, seed: int) -> None:
+        rng = Random(seed)
+        names = ("east", "west") if rng.random() < 0.5 else ("east",)
+        self.cluster = Cluster(rng.getrandbits(64), names)
+        self.oracle = Oracle(self.cluster)
+        self.begun = Random(rng.getrandbits(64))
+
+    def prepare(self) -> None:
+        """What there is before anything happens: a platform at rest, perhaps with VMs."""
+        cluster = self.cluster
+        platform.set_up(cluster.api, cluster.names)
+        for name in cluster.names:
+            cluster.add_world(name, platform.backend_state(name, cluster.latencies()))
+        self.oracle.watch()
+        self._guarded(self._begin)
+
+    def play(self, seed: int) -> Outcome:
+        """Let things happen from here on."""
+        if not self.oracle.failure:
+            self._guarded(lambda: self._play(Random(seed)))
+        cluster = self.cluster
+        lines = tuple(cluster.lines)
+        return Outcome(seed, self.oracle.failure, cluster.digest, cluster.loop.steps, lines)
+
+    def close(self) -> None:
+        """Take down what still waits; a process that ends anyway need not."""
+        for process in self.cluster.processes:
+            process.kill()
+        self.cluster.loop.close()
+
+    async def _begin(self) -> None:
+        cluster, rng = self.cluster, self.begun
+        for role in (CONTROLLER, *cluster.names):
+            cluster.start(role)
+        await cluster.rest(15.0)
+        user = User(cluster, self.oracle, rng)
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            user.create()
+        await cluster.rest(60.0)
+
+    async def _play(self, rng: Random) -> None:
+        cluster = self.cluster
+        cluster.network.rng.seed(rng.getrandbits(64))
+        cluster.rng.seed(rng.getrandbits(64))
+        restores = Restores(cluster, self.oracle, rng)
+        restores.save_etcd()
+        restores.save_objects()
+        actions = self._actions(rng, restores)
+        for _ in range(rng.randint(2, 9)):
+            name, act = rng.choice(actions)
+            cluster.log(f"-- {name}")
+            act()
+            await cluster.rest(rng.choice(_PAUSES))
+        ending = Ending(cluster, self.oracle, rng)
+        ending.heal()
+        if wrong := await ending.come_to_rest():
+            self.oracle.blame("not at rest: " + "; ".join(wrong))
+        if rng.random() < 0.5:
+            ending.delete_all()
+            if wrong := await ending.come_to_rest():
+                self.oracle.blame("not gone: " + "; ".join(wrong))
+
+    def _actions(self, rng: Random, restores: Restores) -> list[tuple[str, Callable[[], None]]]:
+        """What may happen in this schedule: one kind of trouble more than others."""
+        actors = (
+            User(self.cluster, self.oracle, rng),
+            Accidents(self.cluster, self.oracle, rng),
+            BackendAccidents(self.cluster, self.oracle, rng),
+            restores,
+        )
+        found: list[tuple[str, Callable[[], None]]] = []
+        for actor in actors:
+            weight = rng.choice((1, 1, 3))
+            found += [item for item in bound(actor).items() for _ in range(weight)]
+        user = bound(actors[0])
+        for name, weight in (("create", 8), ("delete", 4), ("edit_power", 2)):
+            found += [(name, user[name])] * weight
+        found += [("crash", bound(actors[1])["crash"])] * 5
+        return found
+
+    def _guarded(self, what: Callable[[], object]) -> None:
+        """Run a part of the schedule; whatever goes wrong is a failure of it."""
+        handler = _Errors(self.oracle)
+        logger = logging.getLogger("banlieue")
+        logger.addHandler(handler)
+        propagate, logger.propagate = logger.propagate, False
+        try:
+            self.cluster.loop.run(what())  # type: ignore[arg-type]  # a coroutine
+        except Stuck as stuck:
+            self.oracle.blame(f"stuck: {stuck}")
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+        for process in self.cluster.processes:
+            if process.failure:
+                self.oracle.blame(process.failure)
+        for error in self.cluster.loop.errors:
+            self.oracle.blame(error)
+
+
+def run(seed: int) -> Outcome:
+    """One schedule from its seed alone."""
+    schedule = Schedule(seed // PREFIXED)
+    schedule.prepare()
+    try:
+        return schedule.play(seed)
+    finally:
+        schedule.close()
+
+
+PREFIXED = 32
+"""How many schedules share a beginning."""
