@@ -20,8 +20,8 @@ from hack.cluster.clusterapi.webhooks import (
     topology,
 )
 from hack.cluster.interface import Leave
-from test.kit.fixtures_clusterctl import INVENTORY, NAMESPACE, VERSION, Management, delete_provider
 from test.kit.kube import Kube, KubeError, Object, Objects
+from test.kit.managementcluster import INVENTORY, NAMESPACE, VERSION, Management, delete_provider
 from test.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -5,36 +5,21 @@ Tests load it by `pytest_plugins = ["test.kit.fixtures_clusterctl"]`.
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-import banlieue
 from hack.cluster.choose import cluster_from_environment
 from hack.cluster.clusterapi.clusterctl import Clusterctl
 from hack.cluster.clusterapi.install import install
 from hack.cluster.clusterapi.repository import PROVIDER
-from hack.cluster.interface import Cluster
-from hack.components import semantic_version
 from test.kit.kube import Kube
+from test.kit.managementcluster import INVENTORY, NAMESPACE, VERSION, Management, delete_provider
 from test.kit.namespaces import create_namespace, discard_namespace
 
 NAME: Final = "e2e-clusterctl"
-NAMESPACE: Final = "banlieue-system"
-VERSION: Final = semantic_version(banlieue.__version__)
-INVENTORY: Final = "providers.clusterctl.cluster.x-k8s.io"
-
 _LOGS: Final = Path("out") / "e2e" / NAME
-
-
-@dataclass(frozen=True, slots=True)
-class Management:
-    """The cluster, and clusterctl with a repository that holds the release of this tree."""
-
-    cluster: Cluster
-    clusterctl: Clusterctl
 
 
 @pytest.fixture(scope="session")
@@ -81,12 +66,6 @@ def tenant(client: Kube) -> Iterator[str]:
     name = create_namespace(client)
     yield name
     discard_namespace(client, name)
-
-
-def delete_provider(clusterctl: Clusterctl) -> None:
-    """Delete banlieue with its kinds and its namespace; nobody may use them any more."""
-    flags = ("--include-crd", "--include-namespace")
-    clusterctl.run("delete", "--infrastructure=banlieue", *flags)
 
 
 def _say(line: str) -> None:

@@ -1,0 +1,34 @@
+"""A management cluster with Cluster API and banlieue: its names, and what tests do with it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import banlieue
+from hack.cluster.clusterapi.clusterctl import Clusterctl
+from hack.cluster.clusterapi.kubectl import kubectl
+from hack.cluster.interface import Cluster
+from hack.components import semantic_version
+
+NAMESPACE: Final = "banlieue-system"
+VERSION: Final = semantic_version(banlieue.__version__)
+INVENTORY: Final = "providers.clusterctl.cluster.x-k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """The cluster, and clusterctl with a repository that holds the release of this tree."""
+
+    cluster: Cluster
+    clusterctl: Clusterctl
+
+
+def delete_provider(clusterctl: Clusterctl) -> None:
+    """Delete banlieue with its kinds and its namespace; nobody may use them any more.
+
+    The namespace holds clusterctl's record of the installation: before it is gone, the next `init`
+    takes the provider for installed.
+    """
+    flags = ("--include-crd", "--include-namespace")
+    clusterctl.run("delete", "--infrastructure=banlieue", *flags)
+    assert clusterctl.kubeconfig
+    kubectl(clusterctl.kubeconfig, "wait", "--for=delete", f"ns/{NAMESPACE}", "--timeout=120s")
