@@ -141,9 +141,9 @@ async def test_apply_with_an_old_version_is_a_conflict(api: MemoryApi) -> None:
         await api.apply(THING, stale, manager="m")
 
 
-async def test_patch_that_does_not_fit_is_invalid(api: MemoryApi) -> None:
+async def test_patch_that_does_not_fit_is_a_conflict(api: MemoryApi) -> None:
     api.put(THING, thing(spec={}))
-    with pytest.raises(Invalid):
+    with pytest.raises(Conflict):
         await api.json_patch(THING, KEY, [{"op": "remove", "path": "/spec/nope"}], manager="m")
 
 

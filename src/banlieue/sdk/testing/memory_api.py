@@ -275,16 +275,15 @@ class MemoryApi:
         manager: str,
         subresource: str = "",
     ) -> Obj:
-        """JSON patch; a failed test is a `Conflict`, a patch that does not fit `Invalid`."""
+        """JSON patch; a failed test is a `Conflict`, and so is a patch that does not fit."""
 
         def write(call: Call) -> Obj:
             before = self._stored(resource, key)
             try:
                 patched = json_patch.apply_patch(before.obj, ops)
-            except json_patch.TestFailed as error:
-                raise Conflict(409, "Conflict", str(error)) from error
             except json_patch.PatchError as error:
-                raise Invalid(422, "Invalid", str(error)) from error
+                # One that does not fit counts as a failed test: the object is another by now.
+                raise Conflict(422, "Conflict", str(error)) from error
             after = Stored(restrict(before.obj, patched, subresource), copy_owned(before.owned))
             hand_over(before.obj, after, (manager, subresource))
             return self._write(call, before, after)
@@ -347,9 +346,10 @@ class MemoryApi:
 
     def _apply(self, call: Call, obj: Obj) -> Obj:
         before = self._stored(call.resource, call.key)
-        wanted_version = (obj.get("metadata") or {}).get("resourceVersion")
-        if wanted_version and wanted_version != before.obj["metadata"]["resourceVersion"]:
-            raise Conflict(409, "Conflict", "the object has been modified")
+        named, meta = obj.get("metadata") or {}, before.obj["metadata"]
+        for name in ("uid", "resourceVersion"):
+            if named.get(name) and named[name] != meta[name]:
+                raise Conflict(409, "Conflict", f"the object has another {name}")
         part = {STATUS: obj.get(STATUS, {})} if call.subresource else dict(obj)
         if not call.subresource:
             part.pop(STATUS, None)
