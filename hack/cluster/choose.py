@@ -5,21 +5,19 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from hack.cluster.interface import Cluster, ClusterError
+from hack.cluster.kind import KindCluster
 from hack.cluster.local.paths import clusters_directory
+from hack.cluster.local.record import FILE
 
 VARIABLE: Final = "E2E_CLUSTER"
 
 
 def names_of_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Names of all clusters that a local state is kept of, whatever state that is."""
+    """Names of all local clusters of which anything is kept, up or not."""
     folder = clusters_directory(environ)
     if not folder.is_dir():
         return []
-    return sorted(
-        entry.name
-        for entry in folder.iterdir()
-        if entry.is_dir() and not entry.name.startswith(".")
-    )
+    return sorted(entry.name for entry in folder.iterdir() if (entry / FILE).is_file())
 
 
 def cluster_from_environment(
@@ -43,4 +41,6 @@ def cluster_from_environment(
         from hack.cluster.local.lifecycle import LocalCluster
 
         return LocalCluster.named(name, say, environ)
+    if kind == "kind":
+        return KindCluster.named(name, say, environ)
     raise ClusterError(f"{VARIABLE} is {kind!r}; it can be local or kind")

@@ -39,6 +39,10 @@ class Cluster(Protocol):
         """
         ...
 
+    def is_up(self) -> bool:
+        """Whether it is up; raises ClusterError when that cannot be told."""
+        ...
+
     def up(self) -> None:
         """Start it and wait until it runs pods; nothing happens when it is up already.
 

@@ -131,6 +131,18 @@ class KindCluster:
         if self._exists():
             self._kind("export", "logs", str(directory))
 
+    def is_up(self) -> bool:
+        """Whether its node runs; raises ClusterError when kind or an engine is missing."""
+        return self._exists() and self._running()
+
+    def status(self) -> str:
+        """How it is, for people, in one line."""
+        if not self._exists():
+            return f"{self.name}: not there"
+        if not self._running():
+            return f"{self.name}: down, kept: everything"
+        return f"{self.name}: up, kind cluster {self._kind_name}, {self.kubeconfig}"
+
     @property
     def _kind_name(self) -> str:
         return f"{_NAMES_BEGIN}{self.name}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hack.cluster.choose import cluster_from_environment
-from hack.cluster.interface import Cluster, ClusterError
+from hack.cluster.interface import Cluster
 from test.kit.kube import Kube
 from test.kit.tools import tool
 
@@ -35,7 +35,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     # Workers of one run would end each other's.
     name += [worker for worker in [os.environ.get("PYTEST_XDIST_WORKER")] if worker]
     found = cluster_from_environment("-".join(name), _say)
-    ours = not _is_up(found)
+    ours = not found.is_up()
     found.up()
     yield found
     if request.session.testsfailed:
@@ -68,13 +68,6 @@ def kubectl(cluster: Cluster) -> Callable[..., str]:
         return result.stdout
 
     return run
-
-
-def _is_up(cluster: Cluster) -> bool:
-    try:
-        return bool(cluster.host_address)
-    except ClusterError:
-        return False
 
 
 def _say(line: str) -> None:

@@ -104,8 +104,11 @@ def test_up_makes_a_cluster_with_a_kubeconfig_of_its_own_and_down_leaves_nothing
 def test_a_kept_cluster_is_started_again(engine: Engine) -> None:
     cluster = engine.cluster()
     cluster.up()
+    assert cluster.is_up()
     cluster.down(Leave.EVERYTHING)
     assert engine.clusters() == {"banlieue-e2e": "false"}
+    assert not cluster.is_up()
+    assert "kept: everything" in cluster.status()
 
     cluster.up()
     assert engine.clusters() == {"banlieue-e2e": "true"}

@@ -73,6 +73,10 @@ class LocalCluster:
         """Address at which pods reach what listens on this host; ClusterError unless it is up."""
         return str(self._require_up().range.host)
 
+    def is_up(self) -> bool:
+        """Whether its node runs and has been brought up; ClusterError if its state is foreign."""
+        return self._only_up(record.read(self._place.state)) is not None
+
     def up(self) -> None:
         """Start it and wait until it runs pods; a success when it is up already.
 
@@ -84,8 +88,8 @@ class LocalCluster:
         checks.require_fit_file_system(self._place.clusters)
         with self._locked():
             known = record.read(self._place.state)
-            if known and known.phase is Phase.UP and self._is_running(known):
-                self._await_api(known)
+            if up := self._only_up(known):
+                self._await_api(up)
                 self._say(f"cluster {self.name} is up already")
                 return
             programs = checks.find_programs()
@@ -162,11 +166,16 @@ class LocalCluster:
             yield
 
     def _require_up(self) -> Record:
-        known = record.read(self._place.state)
-        if known is None or known.phase is not Phase.UP or not self._is_running(known):
+        up = self._only_up(record.read(self._place.state))
+        if up is None:
             raise ClusterError(
                 f"cluster {self.name} is not up; run: python -m hack.cluster up --name {self.name}"
             )
+        return up
+
+    def _only_up(self, known: Record | None) -> Record | None:
+        if known is None or known.phase is not Phase.UP or not self._is_running(known):
+            return None
         return known
 
     def _is_running(self, known: Record) -> bool:
