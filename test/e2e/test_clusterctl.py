@@ -2,10 +2,12 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
 from hack.cluster.clusterapi.install import OUR_IMAGE, release
@@ -21,7 +23,15 @@ from hack.cluster.clusterapi.webhooks import (
 )
 from hack.cluster.interface import Leave
 from test.kit.kube import Kube, KubeError, Object, Objects
-from test.kit.managementcluster import INVENTORY, NAMESPACE, VERSION, Management, delete_provider
+from test.kit.managementcluster import (
+    FLAVORS,
+    INVENTORY,
+    NAMESPACE,
+    TEMPLATE_VALUES,
+    VERSION,
+    Management,
+    delete_provider,
+)
 from test.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -197,9 +207,31 @@ def test_our_cluster_is_described(clusterctl: Clusterctl, client: Kube, tenant: 
     status = {"status": {"conditions": [condition]}}
     client.patch("simulatedclusters", "shown", status, tenant, subresource="status")
     answer = clusterctl.run("describe", "cluster", "shown", f"--namespace={tenant}")
-    line = next(line for line in answer.output.splitlines() if "SimulatedCluster/shown" in line)
+    line = next(line for line in answer.output.splitlines() if "SimulatedCluster" in line)
     assert "NoFailureDomains" in line
     assert "no Provider offers any" in line
+    # Cluster API reads our kind by the role that came with it.
+    client.wait_for(
+        "clusters.cluster.x-k8s.io",
+        "shown",
+        tenant,
+        until=lambda obj: reason(obj, "InfrastructureReady") == "NoFailureDomains",
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_what_is_generated_is_accepted(
+    clusterctl: Clusterctl, client: Kube, tenant: str, flavor: str
+) -> None:
+    """By the schemas and webhooks of everybody, that is: nothing is stored."""
+    flags = [f"--target-namespace={tenant}", "--kubernetes-version=v1.34.0"]
+    flags += [f"--flavor={flavor}"] if flavor else []
+    made = replace(clusterctl, variables=TEMPLATE_VALUES).run(
+        "generate", "cluster", "made", "--infrastructure=banlieue", *flags
+    )
+    for found in yaml.safe_load_all(made.output):
+        client.create(found, dry_run=True)
 
 
 @pytest.mark.usefixtures("clusterctl")
@@ -212,6 +244,11 @@ def test_a_kept_cluster_goes_on_where_it_was(management: Management, tenant: str
     with Kube(kept.kubeconfig) as client:
         assert client.get("namespaces", tenant)
         assert client.get(INVENTORY, PROVIDER, NAMESPACE)
+
+
+def reason(obj: Object, condition: str) -> str | None:
+    conditions = obj.get("status", {}).get("conditions", [])
+    return next((found["reason"] for found in conditions if found["type"] == condition), None)
 
 
 def simulated_cluster(name: str) -> Object:

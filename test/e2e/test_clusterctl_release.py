@@ -8,18 +8,15 @@ from typing import Any, Final
 import pytest
 import yaml
 
-import banlieue
 from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
 from hack.cluster.clusterapi.install import OUR_IMAGE, kept_repository, release
 from hack.cluster.clusterapi.repository import CONFIGURATION, PROVIDER, add_release
-from hack.components import semantic_version, templates
+from test.kit.managementcluster import FLAVORS, NAMESPACE, TEMPLATE_VALUES, VERSION
 
 pytestmark = pytest.mark.e2e
 
 Object = dict[str, Any]
 
-NAMESPACE: Final = "banlieue-system"
-VERSION: Final = semantic_version(banlieue.__version__)
 # Of these, clusterctl knows that they have no namespace; the last two it leaves in peace, too.
 CLUSTER_WIDE: Final = frozenset(
     {
@@ -31,17 +28,6 @@ CLUSTER_WIDE: Final = frozenset(
         "ValidatingAdmissionPolicyBinding",
     }
 )
-FLAVORS: Final = tuple(
-    path.stem.removeprefix("cluster-template").removeprefix("-")
-    for path in templates()
-    if path.stem.startswith("cluster-template")
-)
-GIVEN: Final = {
-    "CONTROL_PLANE_ENDPOINT_HOST": "10.0.0.9",
-    "BANLIEUE_IMAGE": "ubuntu",
-    "BANLIEUE_NETWORK_CLASS": "fast",
-    "BANLIEUE_STORAGE_CLASS": "solid",
-}
 NAMESPACED: Final = frozenset({"ServiceAccount", "Role", "RoleBinding", "Deployment"})
 
 
@@ -207,7 +193,9 @@ def test_nothing_is_left_to_be_substituted(clusterctl: Clusterctl) -> None:
 
 @pytest.mark.parametrize("flavor", FLAVORS)
 def test_a_cluster_is_made_of_what_the_template_asks_for(repository: Path, flavor: str) -> None:
-    objects = list(yaml.safe_load_all(template(Clusterctl(repository, variables=GIVEN), flavor)))
+    objects = list(
+        yaml.safe_load_all(template(Clusterctl(repository, variables=TEMPLATE_VALUES), flavor))
+    )
     (cluster,) = of_kind(objects, "Cluster")
     assert cluster["metadata"]["name"] == "made"
     assert {found["metadata"]["namespace"] for found in objects} == {"tenant"}
@@ -215,15 +203,15 @@ def test_a_cluster_is_made_of_what_the_template_asks_for(repository: Path, flavo
 
 
 @pytest.mark.parametrize("flavor", FLAVORS)
-@pytest.mark.parametrize("left_out", GIVEN)
+@pytest.mark.parametrize("left_out", TEMPLATE_VALUES)
 def test_what_a_template_needs_is_asked_for(repository: Path, flavor: str, left_out: str) -> None:
-    rest = {name: value for name, value in GIVEN.items() if name != left_out}
+    rest = {name: value for name, value in TEMPLATE_VALUES.items() if name != left_out}
     with pytest.raises(ClusterctlError, match=rf"value for variables \[{left_out}\] is not set"):
         template(Clusterctl(repository, variables=rest), flavor)
 
 
 def test_a_class_comes_with_the_cluster_that_uses_it(repository: Path) -> None:
-    text = template(Clusterctl(repository, variables=GIVEN), "topology")
+    text = template(Clusterctl(repository, variables=TEMPLATE_VALUES), "topology")
     objects = list(yaml.safe_load_all(text))
     (cluster,) = of_kind(objects, "Cluster")
     names = [found["metadata"]["name"] for found in of_kind(objects, "ClusterClass")]

@@ -7,10 +7,23 @@ import banlieue
 from hack.cluster.clusterapi.clusterctl import Clusterctl
 from hack.cluster.clusterapi.kubectl import kubectl
 from hack.cluster.interface import Cluster
-from hack.components import semantic_version
+from hack.components import semantic_version, templates
 
 NAMESPACE: Final = "banlieue-system"
 VERSION: Final = semantic_version(banlieue.__version__)
+FLAVORS: Final = tuple(
+    path.stem.removeprefix("cluster-template").removeprefix("-")
+    for path in templates()
+    if path.stem.startswith("cluster-template")
+)
+"""Of the cluster templates; the first is called by the empty string."""
+TEMPLATE_VALUES: Final = {
+    "CONTROL_PLANE_ENDPOINT_HOST": "10.0.0.9",
+    "BANLIEUE_IMAGE": "ubuntu",
+    "BANLIEUE_NETWORK_CLASS": "fast",
+    "BANLIEUE_STORAGE_CLASS": "solid",
+}
+"""What every template has to be given."""
 INVENTORY: Final = "providers.clusterctl.cluster.x-k8s.io"
 
 
