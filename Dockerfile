@@ -21,7 +21,11 @@ RUN --mount=type=secret,id=apt-sources,target=/etc/apt/sources.list \
     [ -e "$headers/Python.h" ] || set -- "$@" python3-dev; \
     python3 -c 'import ensurepip' 2>/dev/null || set -- "$@" python3-venv; \
     apt-get update -q; \
-    apt-get install -q -y --no-install-recommends "$@"
+    apt-get install -q -y --no-install-recommends -o Dpkg::Options::=--path-exclude=/usr/share/* \
+       -o Dpkg::Options::=--path-include=/usr/share/pkgconfig/* \
+       -o Dpkg::Options::=--path-include=/usr/share/libvirt/* \
+       -o Dpkg::Options::=--path-include=/usr/share/python-wheels/* "$@"; \
+    rm -rf /var/cache/apt/* /var/lib/apt/lists/*
 COPY requirements/build.txt /build/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=secret,id=ca,target=/run/ca.pem \

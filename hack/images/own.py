@@ -23,8 +23,9 @@ _RECIPE: Final = ("Dockerfile", ".dockerignore")
 _CONTENT: Final = ("LICENSE", "README.md", "hack/images/slim.py", "pyproject.toml", "src")
 _LOCKS: Final = ("requirements/build.txt", "requirements/image.txt")
 
-# Layers of builds that nobody will repeat are dropped once there are so many images.
-_MOST_IMAGES: Final = 60
+# A build of a changed tree adds about ten images, most of them empty: after some fifty of those
+# the storage is emptied of what only makes builds quick.
+_MOST_IMAGES: Final = 500
 
 _CERTIFICATES: Final = "/run/ca.pem"
 # Settings of pip that name things of this machine which the build cannot see, or that it sets.
