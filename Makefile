@@ -28,6 +28,7 @@ demo: setup tools ## Local control plane, all roles, three VirtualMachines becom
 
 test: setup tools ## The whole test ladder, in random order
 	@cd hack/tools/vcsim && go vet ./... && CGO_ENABLED=0 go test ./...
+	@cd hack/tools/pause && go vet ./... && CGO_ENABLED=0 go test ./...
 	@$(PYTEST) -n $(WORKERS) --dist loadfile
 
 test-unit: setup ## What needs no process: under a minute
@@ -49,14 +50,15 @@ generate: setup ## Write CRDs and the API reference from the models
 	@$(BIN)/python hack/generate.py
 
 cluster-up: setup ## A one-node Kubernetes without Docker, as root (NAME=banlieue); prints its kubeconfig
-	@$(PYTHON) hack/tools/build.py --group cluster
+	@$(PYTHON) hack/tools/build.py --group all
 	@$(BIN)/python -m hack.cluster up --name $(NAME)
 
-cluster-down: setup ## Take that cluster away; nothing of it is left on this host
-	@$(BIN)/python -m hack.cluster down --name $(NAME)
+cluster-down: setup ## End that cluster; images stay in the cache for the next (PURGE=1: nothing stays)
+	@$(BIN)/python -m hack.cluster down --name $(NAME) $(if $(PURGE),--purge)
 
 e2e: setup tools ## Real pods, clusterctl and CAPI core on such a cluster (E2E_CLUSTER=local|kind)
 	@$(PYTHON) hack/tools/build.py --group cluster
+	@cd hack/tools/cert-manager && go vet ./... && CGO_ENABLED=0 go test ./...
 	@$(PYTEST) -m e2e test/e2e
 
 release: setup tools ## Components, templates, checksums, image and wheel into out/
