@@ -141,6 +141,8 @@ class BackendAccidents(Actor):
         """A storage driver or a backup attaches a disk."""
         if (found := self.any_vm()) is not None:
             world, vm = found
+            if world.hypervisor.running(vm.id) is not None:
+                return  # a hypervisor refuses that
             disk = world.act("attach_disk", vm=vm.id, content=f"pv-{self.rng.randrange(1000)}")
             self.oracle.note_disk(world, disk["id"], disk["content"])
 

@@ -136,9 +136,13 @@ class Ending(Actor):
             return self._wrong_with_vm(name, obj, vms)
         if reason == "VMMissing" and not vms:
             return [] if self.oracle.may_miss(name) else [f"{name} misses a VM nobody removed"]
-        if self._nowhere_to_go(obj):
+        if self._nowhere_to_go(obj) or (reason == "OwnershipConflict" and self._name_kept(name)):
             return []
         return [f"{name} is not Ready: {reason} {ready.get('message')}"]
+
+    def _name_kept(self, name: str) -> bool:
+        """Whether a VM that was left to its user still has the name on a backend."""
+        return any(it.owner == name and it.left for it in self.oracle.made.values())
 
     def _nowhere_to_go(self, obj: Obj) -> bool:
         """Whether it waits for a Provider that is being deleted, which is right."""

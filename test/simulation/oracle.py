@@ -21,6 +21,9 @@ from test.simulation.cluster import Cluster
 GRACE = 150.0
 """Seconds for which a call that was right when it was decided may still arrive."""
 
+DISK_GRACE = 65.0
+"""Seconds for which a VM may still be destroyed that was looked at before a disk was attached."""
+
 _JUDGED = frozenset({VIRTUAL_MACHINES, SIMULATED_MACHINES, PROVIDERS, VM_IMAGES})
 _CHANGING = frozenset({"power_on", "power_off", "shutdown", "suspend", "reconfigure", "detach"})
 
@@ -63,7 +66,7 @@ class Oracle:
     failure: str = ""
     made: dict[tuple[str, str], Made] = field(default_factory=dict)
     foreign: dict[tuple[str, str], tuple[Any, ...]] = field(default_factory=dict)
-    foreign_disks: dict[str, dict[str, str]] = field(default_factory=dict)
+    foreign_disks: dict[str, dict[str, tuple[str, float]]] = field(default_factory=dict)
     wishes: dict[str, Wish] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     torn: set[str] = field(default_factory=set)
@@ -118,7 +121,8 @@ class Oracle:
 
     def note_disk(self, world: SimWorld, disk_id: str, content: str) -> None:
         """This disk is not ours and must live on."""
-        self.foreign_disks.setdefault(world.name, {})[disk_id] = content
+        since = self.cluster.loop.time()
+        self.foreign_disks.setdefault(world.name, {})[disk_id] = (content, since)
 
     def note_removed(self, world: SimWorld, vm_id: str) -> None:
         """Somebody else removes this VM, with its disks."""
@@ -282,9 +286,12 @@ class Oracle:
             there = {disk.id: disk.content for disk in world.state.detached.values()}
             for vm in world.state.vms.values():
                 there.update((disk.id, disk.content) for disk in vm.disks)
-            for disk, content in disks.items():
-                if there.get(disk) != content:
+            for disk, (content, since) in list(disks.items()):
+                if there.get(disk) == content:
+                    continue
+                if self.cluster.loop.time() > since + DISK_GRACE:
                     self.blame(f"foreign disk {world.name}/{disk} is gone or changed")
+                del disks[disk]
 
 
 def _leaves(obj: Obj | None, policy: str) -> bool:

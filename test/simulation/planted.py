@@ -12,7 +12,7 @@ from banlieue.controller import teardown as decisions
 from banlieue.controller.scope import Scope as VmScope
 from banlieue.sdk.driver import MachineRef, MachineState
 from banlieue.sdk.errors import AbsenceUnproven
-from banlieue.sdk.machine import life, teardown, writes
+from banlieue.sdk.machine import life, reconciler, teardown, writes
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome
 from banlieue.sdk.provider import phases
@@ -168,7 +168,7 @@ def make_again_when_missing() -> None:
         return CONTINUE if scope.seen is None else outcome
 
     look_ = life.look
-    _swap(life, look_, look)
+    _swap(reconciler, look_, look)
 
 
 def _swap(module: Any, old: Callable[..., Any], new: Callable[..., Any]) -> None:  # noqa: ANN401 - a module

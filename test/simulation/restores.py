@@ -121,6 +121,11 @@ class Restores(Actor):
         if self.cluster.api.look_at(CONFIG_MAPS, key) is not None:
             recovery = {names.INSTALLATION_RECOVERY: "true"}
             self.cluster.api.edit(CONFIG_MAPS, key, lambda it: it["data"].update(recovery))
+        for world in self.cluster.worlds.values():
+            # Who registers a Provider anew looks first that the right backend answers.
+            own = f"backend-{world.name}"
+            if world.state.identity != own:
+                world.act("set_identity", identity=own)
         self.cluster.forget_providers()
 
     def _force(self, kind: Resource, key: Key) -> None:

@@ -1,0 +1,61 @@
+"""The simulation holds, replays exactly, and finds the bugs it is there to find."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from test.simulation.planted import BUGS
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEDULES = 400
+BOUND = 2000
+"""Schedules within which a planted bug is found; how many it took is told by the output."""
+
+
+def simulate(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "test.simulation", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+
+
+def test_everything_holds_whatever_happens() -> None:
+    done = simulate("--seeds", SCHEDULES)
+    assert done.returncode == 0, done.stdout[-20_000:]
+    assert f"{SCHEDULES} schedules in" in done.stdout
+
+
+@pytest.mark.parametrize("seed", [3, 77])
+def test_a_seed_replays_exactly(seed: int) -> None:
+    first, second = simulate("--seed", seed), simulate("--seed", seed)
+    assert first.returncode == 0, first.stdout[-20_000:]
+    assert first.stdout == second.stdout
+    assert re.search(r"transcript [0-9a-f]{16}", first.stdout)
+
+
+def test_two_seeds_are_two_stories() -> None:
+    hashes = {re.findall(r"transcript (\w+)", simulate("--seed", it).stdout)[0] for it in (3, 4)}
+    assert len(hashes) == 2
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found_and_replays(bug: str) -> None:
+    done = simulate("--plant", bug, "--seeds", BOUND, "--failures", 1)
+    assert done.returncode == 1, f"{bug} was not found in {BOUND} schedules"
+    again = re.search(r"again with: python -m test\.simulation --seed (\d+)", done.stdout)
+    assert again is not None
+    failure = re.search(r"^FAILED (.*)$", done.stdout, re.MULTILINE)
+    assert failure is not None
+    replayed = simulate("--seed", again[1], "--plant", bug)
+    assert failure[1] in replayed.stdout
