@@ -34,7 +34,6 @@ from hack.components import (
 )
 
 CHECKSUMS: Final = "checksums.txt"
-DEVELOPMENT_IMAGE: Final = "localhost/banlieue:dev"
 
 _CHUNK: Final = 1 << 20
 _MANIFEST: Final = "manifest.json"
@@ -140,11 +139,11 @@ def write_image(target: Path, image: Image) -> None:
         ReleaseError: It cannot be built.
     """
     # Building images needs tools that the manifests alone do not.
-    from hack.images.catalog import archive_of
+    from hack.images.catalog import OWN, archive_of
     from hack.images.store import ImageError
 
     try:
-        archive = archive_of(DEVELOPMENT_IMAGE)
+        archive = archive_of(OWN)
     except ImageError as error:
         raise ReleaseError(f"{error}; or leave the image out with --no-image") from error
     rename_image(archive, target, image.tagged)

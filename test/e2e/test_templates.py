@@ -1,4 +1,4 @@
-"""Cluster API takes what clusterctl makes of the templates; a class makes what a template holds."""
+"""The ClusterClass, at work: Cluster API makes of it what the plain template holds."""
 
 from typing import Any, Final
 
@@ -6,9 +6,8 @@ import pytest
 import yaml
 
 from hack.cluster.clusterapi.clusterctl import Clusterctl
-from hack.components import templates
 from test.kit.kube import Kube
-from test.kit.managementcluster import VERSION, Management
+from test.kit.managementcluster import TEMPLATE_VALUES, VERSION, Management
 from test.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -16,16 +15,8 @@ pytest_plugins = ["test.kit.fixtures_clusterctl"]
 
 Object = dict[str, Any]
 
-PLAIN: Final = tuple(
-    path.stem.removeprefix("cluster-template").removeprefix("-")
-    for path in templates()
-    if path.stem.startswith("cluster-template") and "topology" not in path.stem
-)
 GIVEN: Final = {
-    "CONTROL_PLANE_ENDPOINT_HOST": "10.20.0.10",
-    "BANLIEUE_IMAGE": "ubuntu-24.04-kube",
-    "BANLIEUE_NETWORK_CLASS": "prod",
-    "BANLIEUE_STORAGE_CLASS": "gold",
+    **TEMPLATE_VALUES,
     "BANLIEUE_CONTROL_PLANE_CPUS": "4",
     "WORKER_MACHINE_COUNT": "2",
 }
@@ -44,16 +35,6 @@ def generated(clusterctl: Clusterctl, namespace: str, flavor: str) -> list[Objec
     infrastructure = f"--infrastructure=banlieue:{VERSION}"
     text = clusterctl.run("generate", "cluster", "made", infrastructure, *flags).output
     return list(yaml.safe_load_all(text))
-
-
-@pytest.mark.parametrize("flavor", PLAIN)
-def test_a_generated_cluster_is_taken_as_it_is(
-    generate: Clusterctl, client: Kube, tenant: str, flavor: str
-) -> None:
-    for obj in generated(generate, tenant, flavor):
-        made = client.create(obj, dry_run=True)
-        if obj["apiVersion"].startswith("infrastructure.banlieue.io/"):
-            assert made["spec"] == obj["spec"]
 
 
 def test_a_topology_becomes_what_the_template_holds(
