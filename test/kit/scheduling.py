@@ -78,11 +78,15 @@ def refusal(decision: object) -> Unplaced:
     return decision
 
 
-OFTEN = st.sampled_from([True, True, True, False])
+OFTEN = st.integers(0, 11).map(lambda number: number < 11)
+FEW = st.sampled_from([2, 1, 3, 3, 2, 0])
 TOPOLOGIES = st.sampled_from(["rack", TOPOLOGY_FAILURE_DOMAIN, TOPOLOGY_PROVIDER, TOPOLOGY_HOST])
 SELECTORS = st.sampled_from([EVERYBODY, labelled(app="db"), labelled(app="web")])
 NAMES = st.sampled_from(["a", "b", "c"])
-CLASSES = st.sets(st.sampled_from(["gold", "silver"])).map(frozenset)
+ALL_CLASSES, GOLD, NO_CLASS = frozenset({"gold", "silver"}), frozenset({"gold"}), frozenset[str]()
+OFFERED = st.sampled_from([ALL_CLASSES, ALL_CLASSES, ALL_CLASSES, GOLD, NO_CLASS])
+WANTED = st.sampled_from([NO_CLASS, GOLD, GOLD, ALL_CLASSES])
+DIGESTS = ("a" * 64, "b" * 64)
 
 
 @st.composite
@@ -91,7 +95,7 @@ def domains(draw: st.DrawFn, name: str) -> Domain:
         name=name,
         labels=draw(st.dictionaries(st.sampled_from(["zone", "rack"]), NAMES, max_size=2)),
         schedulable=draw(OFTEN),
-        storage_classes=draw(CLASSES),
+        storage_classes=draw(OFFERED),
         network_classes=frozenset({"prod"}),
         capacity=draw(
             st.none()
@@ -100,6 +104,9 @@ def domains(draw: st.DrawFn, name: str) -> Domain:
                 memory_mib=st.integers(1024, 65536),
                 free_memory_mib=st.integers(0, 65536),
                 cpus=st.none() | st.integers(1, 64),
+                included=st.sampled_from(
+                    [frozenset(), frozenset({DIGESTS[0]}), frozenset({"b" * 8})]
+                ),
             )
         ),
     )
@@ -108,9 +115,9 @@ def domains(draw: st.DrawFn, name: str) -> Domain:
 @st.composite
 def site_lists(draw: st.DrawFn, prefix: str = "p") -> list[Site]:
     made = []
-    for number in range(draw(st.integers(0, 4))):
+    for number in range(draw(FEW)):
         name = f"{prefix}{number}"
-        count = draw(st.integers(0, 3))
+        count = draw(FEW)
         made.append(
             Site(
                 key=Key("system", name),
@@ -131,10 +138,10 @@ def site_lists(draw: st.DrawFn, prefix: str = "p") -> list[Site]:
 @st.composite
 def demands(draw: st.DrawFn) -> Demand:
     return demand(
-        memory_mib=draw(st.integers(64, 32768)),
-        storage_classes=tuple(sorted(draw(CLASSES))),
-        provider_selector=draw(st.none() | st.builds(labelled, env=NAMES)),
-        domain_selector=draw(st.none() | st.builds(labelled, zone=NAMES)),
+        memory_mib=draw(st.integers(64, 16384)),
+        storage_classes=tuple(sorted(draw(WANTED))),
+        provider_selector=None if draw(OFTEN) else labelled(env=draw(NAMES)),
+        domain_selector=None if draw(OFTEN) else labelled(zone=draw(NAMES)),
         apart=tuple(draw(st.lists(terms(), max_size=2))),
     )
 
@@ -150,7 +157,7 @@ def crowds(draw: st.DrawFn, sites: list[Site], most: int = 5) -> list[Resident]:
             f"n{number}",
             draw(st.sampled_from(places)),
             memory_mib=1024,
-            digest=draw(st.sampled_from(["", "a" * 64, "b" * 64])),
+            digest=draw(st.sampled_from(["", *DIGESTS])),
             labels={"app": draw(st.sampled_from(["db", "web"]))},
             apart=draw(st.just(()) | st.tuples(terms())),
             since=draw(st.none() | st.integers(0, 9).map(float)),

@@ -109,6 +109,18 @@ def test_a_machine_with_other_labels_is_another_neighbour() -> None:
     assert isinstance(schedule(demand(apart=apart), sites, crowd), Placed)
 
 
+def test_a_machine_that_comes_after_the_question_is_a_neighbour_too() -> None:
+    sites = [site("one", domain("a"))]
+    apart = (Apart("banlieue.io/failure-domain", labelled(app="db"), required=True),)
+    crowd = Crowd([resident("w", HERE, labels={"app": "web"})])
+    assert isinstance(schedule(demand(apart=apart), sites, crowd), Placed)
+    crowd.put(resident("x", HERE))
+    assert not isinstance(schedule(demand(apart=apart), sites, crowd), Placed)
+    crowd.put(resident("y", HERE))
+    crowd.drop(Key("team-a", "x"))
+    assert not isinstance(schedule(demand(apart=apart), sites, crowd), Placed)
+
+
 def test_many_different_terms_do_not_lose_one() -> None:
     sites = [site("one", domain("a"))]
     crowd = Crowd(resident(f"x{number}", HERE, labels={"n": str(number)}) for number in range(200))

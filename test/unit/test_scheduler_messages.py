@@ -131,7 +131,7 @@ def test_every_reason_of_a_filter_has_a_remedy_of_its_own() -> None:
     assert all(remedy(reason) != default for reason in told)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(scenes(), st.data())
 def test_a_message_changes_only_when_an_outcome_does(
     scene: tuple[Demand, list[Site], list[Resident]], data: st.DataObject
@@ -157,7 +157,7 @@ def test_a_message_changes_only_when_an_outcome_does(
         assert refusal(first).message == refusal(second).message
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(scenes(), st.integers(1, 253))
 def test_no_message_is_too_long_or_empty(
     scene: tuple[Demand, list[Site], list[Resident]], length: int
