@@ -128,6 +128,24 @@ class VSphereTarget(ConformanceTarget):
             admin.outcome(machine.ReconfigVM_Task(_attach(path, hardware)))
         return path
 
+    def attach_foreign_interface(self, vm: str) -> str:
+        with self._admin() as admin:
+            machine = admin.reference(vim.VirtualMachine, vm)
+
+            def cards() -> dict[int, Any]:
+                hardware = admin.read(machine, "config.hardware.device")["config.hardware.device"]
+                kind = vim.vm.device.VirtualEthernetCard
+                return {card.key: card for card in hardware if isinstance(card, kind)}
+
+            before = cards()
+            card = vim.vm.device.VirtualE1000(
+                key=-1, addressType="generated", backing=next(iter(before.values())).backing
+            )
+            change = vim.vm.device.VirtualDeviceSpec(operation="add", device=card)
+            admin.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(deviceChange=[change])))
+            (added,) = cards().keys() - before.keys()
+        return str(added)
+
     def reidentify(self, vm: str, instance_uuid: str) -> None:
         """Give a VM another instance UUID, as a vCenter does to a VM that is registered again."""
         with self._admin() as admin:

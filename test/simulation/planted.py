@@ -41,7 +41,7 @@ def mint_after_create() -> None:
 
     create_ = life.create
     _put(writes, claim_instance=remember)
-    _swap(life, create_, create)
+    _swap(reconciler, create_, create)
 
 
 def no_intent_uid() -> None:
@@ -95,7 +95,7 @@ def provider_id_before_seen() -> None:
         return outcome
 
     create_ = life.create
-    _swap(life, create_, create)
+    _swap(reconciler, create_, create)
 
 
 def believe_absence() -> None:

@@ -508,10 +508,10 @@ async def test_a_disk_that_is_added_or_grows_is_made_so_or_said_to_be_pending(
 
 
 async def test_what_is_asked_for_and_not_done_is_said(bench: MachineBench) -> None:
-    bench.make_machine(restartAt="2026-10-01T08:00:00Z")
+    bench.make_machine(tags={"team": "a"})
     await bench.run()
     assert bench.condition("UpToDate") == ("False", "UnsupportedByProvider")
-    assert bench.machine()["status"]["pendingChanges"] == ["restartAt"]
+    assert bench.machine()["status"]["pendingChanges"] == ["tags"]
     assert bench.condition("Ready") == ("True", "Ready")
 
 

@@ -54,7 +54,7 @@ async def test_a_provider_becomes_ready_with_all_that_was_verified(bench: Provid
     assert status.unclaimed is not None
     assert status.unclaimed.complete
     assert "networkInterfaces" in status.spec_features
-    assert "restartAt" not in status.spec_features
+    assert "restartAt" in status.spec_features
     assert status.observed_generation == 1
     assert bench.condition("Stalled")[0] == bench.condition("Reconciling")[0] == "absent"
     kept = json.loads(bench.raw["metadata"]["annotations"][names.ANNOTATION_FAILURE_DOMAINS])

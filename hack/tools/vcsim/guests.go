@@ -19,9 +19,12 @@ type GuestSettings struct {
 	IPv6            bool    `json:"ipv6"`            // router advertisements give IPv6 addresses
 	IPv4Range       string  `json:"ipv4Range"`       // CIDR
 	IPv6Range       string  `json:"ipv6Range"`       // CIDR
-	ShutdownSeconds float64 `json:"shutdownSeconds"` // from ShutdownGuest to power-off
-	IgnoreShutdown  bool    `json:"ignoreShutdown"`  // ShutdownGuest is accepted and nothing happens
+	ShutdownSeconds float64 `json:"shutdownSeconds"` // from ShutdownGuest to power-off, RebootGuest to going down
+	IgnoreShutdown  bool    `json:"ignoreShutdown"`  // ShutdownGuest and RebootGuest are accepted and nothing happens
 }
+
+// shortestReboot is how long a guest that restarts is down at least, so that somebody can notice.
+const shortestReboot = 250 * time.Millisecond
 
 func defaultGuestSettings() GuestSettings {
 	return GuestSettings{Enabled: true, IPv4: true, IPv4Range: "10.32.0.0/12", IPv6Range: "fd20::/64"}
@@ -203,6 +206,24 @@ func (g *guests) powerChanged(ref moRef, state types.VirtualMachinePowerState) {
 	} else {
 		go g.halt(ref, generation)
 	}
+}
+
+// reboot takes a guest down and up again, unless the machine is not on any more.
+func (g *guests) reboot(ref moRef) {
+	g.mu.Lock()
+	machine, ok := g.machines[ref]
+	if !ok || !machine.booted || g.closed {
+		g.mu.Unlock()
+		return
+	}
+	machine.generation++
+	machine.booted = false
+	generation := machine.generation
+	g.mu.Unlock()
+	g.halt(ref, generation)
+	settings := g.settingsOf(ref)
+	delay := max(time.Duration(settings.DelaySeconds*float64(time.Second)), shortestReboot)
+	time.AfterFunc(delay, func() { g.boot(ref, generation) })
 }
 
 func (g *guests) devicesChanged(ref moRef) {

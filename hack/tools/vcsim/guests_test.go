@@ -66,6 +66,25 @@ func TestGuestThatIsOff(t *testing.T) {
 	l.eventually("power off", func() bool { return l.guest(silent).PowerState == "poweredOff" })
 }
 
+func TestGuestThatRestarts(t *testing.T) {
+	l := newLab(t)
+	ref := l.booted("web")
+	l.eventually("its tools", func() bool { return l.guest(ref).ToolsRunning })
+	l.must(object.NewVirtualMachine(l.client, ref).RebootGuest(l.ctx))
+	l.eventually("its tools stop", func() bool { return !l.guest(ref).ToolsRunning })
+	if state := l.guest(ref).PowerState; state != "poweredOn" {
+		t.Error(state)
+	}
+	l.eventually("its tools again", func() bool { return l.guest(ref).ToolsRunning })
+
+	_, err := l.in.guests.change("web", []byte(`{"ignoreShutdown":true}`))
+	l.must(err)
+	l.must(object.NewVirtualMachine(l.client, ref).RebootGuest(l.ctx))
+	if !l.guest(ref).ToolsRunning {
+		t.Error("a guest that ignores it went down")
+	}
+}
+
 func TestGuestWithIPv6Only(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.Guest.IPv4, o.Guest.IPv6 = false, true })
 	ref := l.booted("web")

@@ -148,6 +148,24 @@ func (vm *strictMachine) ShutdownGuest(ctx *simulator.Context, _ *types.Shutdown
 	return &methods.ShutdownGuestBody{Res: &types.ShutdownGuestResponse{}}
 }
 
+// RebootGuest asks the guest, which goes down and comes up again; the boot time stays as it was.
+func (vm *strictMachine) RebootGuest(ctx *simulator.Context, _ *types.RebootGuest) soap.HasFault {
+	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
+		return faulty(&types.InvalidPowerState{
+			RequestedState: types.VirtualMachinePowerStatePoweredOn,
+			ExistingState:  vm.Runtime.PowerState,
+		})
+	}
+	if vm.Guest.ToolsRunningStatus != string(types.VirtualMachineToolsRunningStatusGuestToolsRunning) {
+		return faulty(&types.ToolsUnavailable{})
+	}
+	if settings := vm.in.guests.settingsOf(vm.Self); !settings.IgnoreShutdown {
+		delay := time.Duration(settings.ShutdownSeconds * float64(time.Second))
+		time.AfterFunc(delay, func() { vm.in.guests.reboot(vm.Self) })
+	}
+	return &methods.RebootGuestBody{Res: &types.RebootGuestResponse{}}
+}
+
 // MarkAsTemplate is noticed by those who watch.
 func (vm *strictMachine) MarkAsTemplate(_ *simulator.Context, req *types.MarkAsTemplate) soap.HasFault {
 	defer vm.in.hub.poke(vm.Self)

@@ -39,13 +39,15 @@ def notes(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator
     if after.addresses and not before.addresses:
         found = after.addresses[0].address
         yield Note(EventReason.ADDRESS_ASSIGNED, f"Address {found} became known")
-    if (
-        before.last_restart_time
-        and after.last_restart_time
-        and before.last_restart_time != after.last_restart_time
-    ):
+    if _restarted(before, after):
         yield Note(EventReason.RESTARTED, "The machine was restarted")
     yield from _trouble(before, after)
+
+
+def _restarted(before: VirtualMachineStatus, after: VirtualMachineStatus) -> bool:
+    """Whether a restart ended; a time that is only recorded as done restarted nothing."""
+    moved = before.last_restart_time != after.last_restart_time
+    return moved and _infrastructure(before)[0] == Reason.RESTARTING
 
 
 def _power(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:

@@ -310,6 +310,7 @@ def _in_progress(view: View, found: Mapping[ConditionType, Finding]) -> bool:
     power = found[ConditionType.POWER_STATE_SYNCED]
     return (
         not view.reported
+        or infrastructure.reason == Reason.RESTARTING
         or found[ConditionType.UP_TO_DATE].reason == Reason.UPDATING
         or (power.status is ConditionStatus.FALSE and _kind(power.reason) is ReasonClass.FACT)
     )

@@ -174,7 +174,8 @@ class MachinePlan(Generic[S]):
 
     `ref.uuid` is set. `mark` is written in the creating call itself. `spec` is the backend's own
     part of the machine; the common part stands resolved in the other fields. `image` and
-    `bootstrap` are there for a create only.
+    `bootstrap` are there for a create only. `restart` asks `update` for a restart and for nothing
+    else.
     """
 
     ref: MachineRef
@@ -193,6 +194,7 @@ class MachinePlan(Generic[S]):
     power: PowerState = PowerState.POWERED_ON
     power_off_mode: PowerOffMode = PowerOffMode.TRY_SOFT
     power_off_timeout: float = 120.0
+    restart: bool = False
     bootstrap: Bootstrap = Bootstrap()
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -216,6 +218,21 @@ class DiskState:
 
 
 @dataclass(frozen=True, slots=True)
+class NicState:
+    """One network interface found on the VM.
+
+    `name` only when a plan of ours made it. `network` is the backend's own word for what it is
+    plugged into, for people.
+    """
+
+    id: str
+    name: str | None = None
+    mac_address: str | None = None
+    network: str | None = None
+    connected: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Guest:
     """What the guest's agent tells."""
 
@@ -226,7 +243,12 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """What is. `uuid` is the VM's own and `mark` what is written on it, valid or not."""
+    """What is. `uuid` is the VM's own and `mark` what is written on it, valid or not.
+
+    `nics` is None where the driver cannot tell which interfaces there are, or which are ours: then
+    nobody takes one for missing. `last_boot` is when it was last powered on or restarted, as far
+    as the backend tells: RFC 3339 in UTC.
+    """
 
     name: str
     uuid: str
@@ -239,6 +261,7 @@ class MachineState:
     cpus: int | None = None
     memory_mib: int | None = None
     disks: tuple[DiskState, ...] = ()
+    nics: tuple[NicState, ...] | None = None
     guest: Guest = Guest()
     foreign_task: bool = False
     held: bool = False
@@ -256,6 +279,10 @@ class Task:
     handle: str
     operation: str
     poll_after: float = 5.0
+
+
+RESTART = "restart"
+"""The operation of a task that restarts a VM."""
 
 
 class Driver(Protocol[S]):
@@ -293,8 +320,17 @@ class Driver(Protocol[S]):
     def update(self, plan: MachinePlan[S], seen: MachineState) -> Task | None:
         """Take one step from `seen` towards the plan; None when there is nothing left to do.
 
+        Interfaces of the plan that are missing are added, and those that an earlier plan of ours
+        added and this one lacks are removed; one that somebody else added stays. What a driver
+        cannot do it leaves undone, and the caller says so.
+
         Raises `NeedsOperator` with reason RestartRequired when all that is left can only take
         effect at the next power cycle; a VM that is off gets it before it is started.
+
+        With `plan.restart` it restarts a VM that is on, and does nothing else: Soft asks the guest,
+        TrySoft resets the VM when the guest has not obeyed by `power_off_timeout`, Hard resets it
+        at once. The caller asks once for each restart; the task, of operation `RESTART`, ends when
+        the guest went down, and fails when it did not.
         """
 
     def delete(self, ref: MachineRef) -> Task | None:
@@ -306,6 +342,8 @@ class Driver(Protocol[S]):
 
     def poll(self, task: Task) -> Task | None:
         """The task if it still runs, None when it ended well or nobody knows it any more.
+
+        Where one task is followed by another for the same step, it is that one from then on.
 
         Raises the error the task failed with.
         """

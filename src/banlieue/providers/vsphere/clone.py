@@ -10,13 +10,13 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
-from banlieue.providers.vsphere import devices, guestinfo
-from banlieue.providers.vsphere.inventory import Datastore, Network
+from banlieue.providers.vsphere import cards, devices, guestinfo
+from banlieue.providers.vsphere.inventory import Datastore
 from banlieue.providers.vsphere.models import RESERVED_EXTRA_CONFIG, CloneMode
 from banlieue.providers.vsphere.placement import Plan, Target
-from banlieue.providers.vsphere.records import DISKS_KEY, MARK_KEY
+from banlieue.providers.vsphere.records import DISKS_KEY, MARK_KEY, NICS_KEY
 from banlieue.providers.vsphere.templates import Template
-from banlieue.sdk.driver import DiskPlan, DiskState, NicPlan
+from banlieue.sdk.driver import DiskPlan, DiskState
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 
 _KIB_PER_GIB = 1024 * 1024
@@ -52,7 +52,7 @@ def build(plan: Plan, target: Target, template: Template) -> Clone:
     """
     snapshot = _snapshot(plan, template)
     disks = _Disks(plan, target, template, linked=snapshot is not None)
-    cards = _Cards(plan, target, template)
+    nics = _Cards(plan, target, template)
     slots = disks.slots()
     config = vim.vm.ConfigSpec(
         name=plan.ref.name,
@@ -68,7 +68,7 @@ def build(plan: Plan, target: Target, template: Template) -> Clone:
         if plan.firmware.startswith(_EFI)
         else None,
         extraConfig=_options(plan, slots),
-        deviceChange=[*disks.changes, *cards.changes],
+        deviceChange=[*disks.changes, *nics.changes],
     )
     return Clone(
         template=template.moid,
@@ -81,7 +81,7 @@ def build(plan: Plan, target: Target, template: Template) -> Clone:
         power_on=plan.power == PowerState.POWERED_ON,
         disks=disks.states(),
         disk_datastores=disks.datastores,
-        card_networks=cards.networks,
+        card_networks=nics.networks,
     )
 
 
@@ -98,6 +98,7 @@ def _options(plan: Plan, slots: devices.Slots) -> list[Any]:
         **guestinfo.extra_config(plan),
         MARK_KEY: plan.mark.encode(),
         DISKS_KEY: devices.encode_slots(slots),
+        NICS_KEY: cards.encode(cards.planned(plan.ref.uuid or "", plan.nics)),
     }
     return [vim.option.OptionValue(key=key, value=value) for key, value in values.items()]
 
@@ -264,31 +265,7 @@ class _Cards:
         for number, (nic, network) in enumerate(zip(plan.nics, target.networks, strict=True)):
             key = -200 - number
             self.networks[key] = network.id
-            self.changes.append(_card(uuid, key, nic, network))
-
-
-def _card(uuid: str, key: int, nic: NicPlan, network: Network) -> Any:  # noqa: ANN401 - a VirtualDeviceSpec
-    kinds = vim.vm.device.VirtualEthernetCard
-    if network.port_group is not None:
-        backing: Any = kinds.DistributedVirtualPortBackingInfo(
-            port=vim.dvs.PortConnection(
-                portgroupKey=network.port_group, switchUuid=network.switch_uuid
-            )
-        )
-    else:
-        backing = kinds.NetworkBackingInfo(deviceName=network.name)
-    return vim.vm.device.VirtualDeviceSpec(
-        operation="add",
-        device=vim.vm.device.VirtualVmxnet3(
-            key=key,
-            backing=backing,
-            addressType="manual",
-            macAddress=guestinfo.mac_address(uuid, nic),
-            connectable=vim.vm.device.VirtualDevice.ConnectInfo(
-                startConnected=nic.connected, connected=nic.connected, allowGuestControl=True
-            ),
-        ),
-    )
+            self.changes.append(cards.new(uuid, key, nic, network))
 
 
 def _network(network: str | None, stub: Any) -> Any:  # noqa: ANN401 - a Stub and a Network

@@ -17,6 +17,7 @@ from banlieue.providers.vsphere.machines import Machines
 from banlieue.providers.vsphere.making import CREATE, SLOT, Making
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.providers.vsphere.records import Records, VmRecord, machine_state
+from banlieue.providers.vsphere.restarts import REBOOT, Restarts
 from banlieue.providers.vsphere.session import Session, Timings
 from banlieue.providers.vsphere.soap import moid
 from banlieue.providers.vsphere.templates import Templates
@@ -81,6 +82,14 @@ class VSphereDriver:
             records=self._records,
             watcher=self._watcher,
             machines=self._machines,
+            monotonic=monotonic,
+        )
+        self._restarts = Restarts(
+            session=session,
+            records=self._records,
+            watcher=self._watcher,
+            machines=self._machines,
+            work=self._work,
             monotonic=monotonic,
         )
         self._making = Making(
@@ -198,6 +207,8 @@ class VSphereDriver:
     def update(self, plan: Plan, seen: MachineState) -> Task | None:
         """Take one step towards the plan; CPUs and memory change while the VM is off."""
         with _verb(f"update-{plan.ref.name}", Reason.UPDATE_FAILED):
+            if plan.restart:
+                return self._restarts.restart(plan, seen.backend_id)
             return self._work.update(plan, seen.backend_id)
 
     def delete(self, ref: MachineRef) -> Task | None:
@@ -226,6 +237,8 @@ class VSphereDriver:
         with _verb(f"poll-{task.handle}", otherwise):
             if task.handle.startswith(SLOT):
                 return self._making.poll_slot(task)
+            if task.handle.startswith(REBOOT):
+                return self._restarts.poll(task)
             if task.handle.startswith(SHUTDOWN):
                 return self._work.poll_shutdown(task)
             told = self._watcher.task(task.handle) or read_task(self._session, task.handle)

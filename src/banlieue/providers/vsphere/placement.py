@@ -82,7 +82,7 @@ def locate(places: Inventory, plan: Plan, template: Template, load: Load) -> Tar
     datastores = tuple(
         _datastore(places, cluster, plan, template, disk) for disk in plan.disks or (_ROOT,)
     )
-    networks = tuple(_network(places, cluster, nic.network, nic.name) for nic in plan.nics)
+    networks = tuple(network(places, cluster, nic.network, nic.name) for nic in plan.nics)
     return Target(
         datacenter=datacenter,
         cluster=cluster,
@@ -115,9 +115,10 @@ def _datastore(
         ) from None
 
 
-def _network(
+def network(
     places: Inventory, cluster: Cluster, target: Mapping[str, str | int], nic: str
 ) -> Network:
+    """The network an interface is plugged into; raises `NeedsOperator` when it is not there."""
     try:
         return domains.network(places, cluster, target)
     except domains.NotReachable as problem:

@@ -21,6 +21,7 @@ _ON_VMS = (
     "VirtualMachine.Provisioning.DeployTemplate",
     "VirtualMachine.Interact.PowerOn",
     "VirtualMachine.Interact.PowerOff",
+    "VirtualMachine.Interact.Reset",
     "VirtualMachine.Interact.Suspend",
     "VirtualMachine.Config.AddNewDisk",
     "VirtualMachine.Config.AddRemoveDevice",

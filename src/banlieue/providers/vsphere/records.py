@@ -2,21 +2,22 @@
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
 from banlieue.api.meta import format_time
 from banlieue.api.types import PowerState
-from banlieue.providers.vsphere import devices, guest
+from banlieue.providers.vsphere import cards, devices, guest
 from banlieue.providers.vsphere.inventory import Inventory
 from banlieue.providers.vsphere.soap import Found
-from banlieue.sdk.driver import Address, DiskState, Guest, MachineState
+from banlieue.sdk.driver import Address, DiskState, Guest, MachineState, NicState
 from banlieue.sdk.identity import Mark
 
 MARK_KEY = "banlieue.mark"
 DISKS_KEY = "banlieue.disks"
+NICS_KEY = "banlieue.nics"
 HOLD_KEY = "banlieue-hold"
 
 
@@ -27,6 +28,7 @@ def extra_config(key: str) -> str:
 
 MARK = extra_config(MARK_KEY)
 DISKS = extra_config(DISKS_KEY)
+NICS = extra_config(NICS_KEY)
 HOLD = extra_config(HOLD_KEY)
 SNAPSHOTS = "snapshot.rootSnapshotList"
 
@@ -52,6 +54,7 @@ DETAILS: tuple[str, ...] = (
     "config.hardware.device",
     "config.files.vmPathName",
     DISKS,
+    NICS,
     "guest.net",
     "guest.hostName",
     "guest.guestFullName",
@@ -76,18 +79,20 @@ class Details:
     os_name: str | None
     change_version: str | None
     read_at: float
+    nics: tuple[NicState, ...] | None = None
 
     @property
     def content(self) -> tuple[object, ...]:
         """What matters to anybody, without when it was read."""
-        return self.disks, self.addresses, self.hostname, self.os_name
+        return self.disks, self.nics, self.addresses, self.hostname, self.os_name
 
 
 class VmRecord:
     """One VM. Guarded by the lock of `Records`.
 
     `gone` means the VM left our sight, which proves nothing; `dirty` that we changed it and the
-    watch has not told yet; `details_due` when the details are to be read again.
+    watch has not told yet; `details_due` when the details are to be read again; `downs` how often
+    the guest's agent was seen to stop.
     """
 
     __slots__ = (
@@ -98,6 +103,7 @@ class VmRecord:
         "details",
         "details_due",
         "dirty",
+        "downs",
         "gone",
         "hold",
         "host",
@@ -130,6 +136,7 @@ class VmRecord:
         self.details: Details | None = None
         self.details_due: float | None = None
         self.tries = 0
+        self.downs = 0
         self.gone = False
         self.dirty = False
 
@@ -163,6 +170,8 @@ class VmRecord:
             value = value.lower() if value else None
         elif value is not None and attribute in {"power", "connection", "change_version"}:
             value = str(value)
+        if attribute == "tools" and self.tools == _RUNNING and value != _RUNNING:
+            self.downs += 1
         setattr(self, attribute, value)
 
     def words(self) -> frozenset[str]:
@@ -247,8 +256,8 @@ class Records:
 def read_details(record: VmRecord, found: Found, now: float) -> Details:
     """The details of a VM; addresses once known stay while the agent runs and tells none."""
     attached: Sequence[Any] = found.get("config.hardware.device") or ()
-    cards = {card.key for card in devices.network_cards(attached)}
-    told = guest.addresses(found.get("guest.net") or (), cards) if record.running else ()
+    keys = {card.key for card in devices.network_cards(attached)}
+    told = guest.addresses(found.get("guest.net") or (), keys) if record.running else ()
     if not told and record.running and record.details is not None:
         told = tuple(item for item in record.details.addresses if item.type != "Hostname")
     option = found.get(DISKS)
@@ -264,6 +273,7 @@ def read_details(record: VmRecord, found: Found, now: float) -> Details:
         os_name=found.get("guest.guestFullName"),
         change_version=record.change_version,
         read_at=now,
+        nics=cards.states(attached, cards.decode(getattr(found.get(NICS), "value", None))),
     )
 
 
@@ -287,6 +297,7 @@ def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
         cpus=record.cpus,
         memory_mib=record.memory_mib,
         disks=details.disks if details else (),
+        nics=_nics(details, places),
         guest=Guest(
             hostname=hostname,
             os_name=details.os_name if details and running else None,
@@ -295,6 +306,17 @@ def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
         held=bool(record.hold),
         last_boot=format_time(record.boot_time) if record.boot_time else None,
     )
+
+
+def _nics(details: Details | None, places: Inventory | None) -> tuple[NicState, ...] | None:
+    """The network cards, their networks by name where the inventory knows them."""
+    if details is None or details.nics is None:
+        return None
+    found = []
+    for nic in details.nics:
+        network = places.networks.get(nic.network or "") if places else None
+        found.append(replace(nic, network=network.name) if network else nic)
+    return tuple(found)
 
 
 def _hostname(name: str | None) -> Iterable[Address]:

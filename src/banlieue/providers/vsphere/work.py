@@ -9,13 +9,16 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerOffMode, PowerState
-from banlieue.providers.vsphere import devices
+from banlieue.providers.vsphere import cards, devices, placement
+from banlieue.providers.vsphere.inventory import Network
 from banlieue.providers.vsphere.machines import Live, Machines
 from banlieue.providers.vsphere.placement import Plan
 from banlieue.providers.vsphere.records import (
     DISKS,
     DISKS_KEY,
     MARK_KEY,
+    NICS,
+    NICS_KEY,
     SNAPSHOTS,
     Records,
     VmRecord,
@@ -23,7 +26,7 @@ from banlieue.providers.vsphere.records import (
 from banlieue.providers.vsphere.session import Login, Session
 from banlieue.providers.vsphere.soap import Found, moid, read
 from banlieue.providers.vsphere.watcher import Watcher
-from banlieue.sdk.driver import DiskState, MachineRef, Task
+from banlieue.sdk.driver import DiskState, MachineRef, NicPlan, Task
 from banlieue.sdk.errors import Foreign, NeedsOperator, Transient
 
 DEVICES = "config.hardware.device"
@@ -67,22 +70,49 @@ class Work:
 
     def update(self, plan: Plan, backend_id: str) -> Task | None:
         """One step from what is now towards the plan: hardware while off, then power."""
-        live = self.machines.by_id(backend_id)
-        if live is None:
-            raise Transient(Reason.PROVIDER_BUSY, "the VM is gone; it is looked for again")
+        live = self.own(plan, backend_id)
         record = live.record
-        if record.uuid != (plan.ref.uuid or "").lower():
-            raise Foreign("the VM has another UUID than this machine; it is left alone")
-        busy = self._busy(live)
+        busy = self.busy(live)
         if busy is not None:
             return busy
         if record.power == _OFF:
             step = self._hardware(plan, record)
             if step is not None:
                 return step
-        if record.power == _POWER[plan.power]:
-            return None
+        step = self._interfaces(plan, live)
+        if step is not None or record.power == _POWER[plan.power]:
+            return step
         return self._power(plan, record)
+
+    def _interfaces(self, plan: Plan, live: Live) -> Task | None:
+        """Add cards that are missing and remove those of ours that nobody asks for any more."""
+        record, known = live.record, live.found.get(NICS)
+        names = cards.decode(getattr(known, "value", None))
+        if names is None:
+            return None  # nobody can tell which cards are ours
+        attached = live.found.get(DEVICES) or ()
+
+        def find(nic: NicPlan) -> Network:
+            places = self.machines.places.get()
+            cluster = places.cluster_of(record.host) or placement.cluster_of(places, plan)
+            return placement.network(places, cluster, nic.network, nic.name)
+
+        change = cards.change(plan.ref.uuid or "", plan.nics, attached, names, find)
+        if change is None:
+            return None
+        if record.power == _SUSPENDED:
+            if plan.power is not PowerState.SUSPENDED:
+                return None  # it is woken or stopped first
+            raise NeedsOperator(
+                Reason.RESTART_REQUIRED, "interfaces of a suspended VM cannot be changed; wake it"
+            )
+        option = vim.option.OptionValue(key=NICS_KEY, value=cards.encode(change.names))
+        spec = vim.vm.ConfigSpec(
+            deviceChange=list(change.edits),
+            extraConfig=[option],
+            changeVersion=record.change_version,
+        )
+        return self._reconfigure(record.moid, "reconfigure", spec)
 
     def _hardware(self, plan: Plan, record: VmRecord) -> Task | None:
         if (record.cpus, record.memory_mib) == (plan.cpus, plan.memory_mib):
@@ -97,10 +127,10 @@ class Work:
     def _power(self, plan: Plan, record: VmRecord) -> Task | None:
         wanted = plan.power
         if wanted == PowerState.SUSPENDED and record.power == _ON:
-            return self._start(record.moid, "suspend", lambda vm: vm.SuspendVM_Task())
+            return self.start(record.moid, "suspend", lambda vm: vm.SuspendVM_Task())
         if wanted == PowerState.POWERED_OFF:
             return self._power_off(plan, record)
-        return self._start(record.moid, "power-on", lambda vm: vm.PowerOnVM_Task(host=None))
+        return self.start(record.moid, "power-on", lambda vm: vm.PowerOnVM_Task(host=None))
 
     def _power_off(self, plan: Plan, record: VmRecord) -> Task | None:
         vm = record.moid
@@ -111,7 +141,7 @@ class Work:
         if hard or (expired and plan.power_off_mode is PowerOffMode.TRY_SOFT):
             with self._lock:
                 self._shutdowns.pop(vm, None)
-            return self._start(vm, "power-off", lambda vm: vm.PowerOffVM_Task())
+            return self.start(vm, "power-off", lambda vm: vm.PowerOffVM_Task())
         if shutdown is not None and not expired:
             return Task(SHUTDOWN + vm, "power-off", _SOON)
         return self._shut_down(plan, vm)
@@ -123,7 +153,7 @@ class Work:
         except vim.fault.ToolsUnavailable:
             if plan.power_off_mode is not PowerOffMode.TRY_SOFT:
                 raise
-            return self._start(vm, "power-off", lambda vm: vm.PowerOffVM_Task())
+            return self.start(vm, "power-off", lambda vm: vm.PowerOffVM_Task())
         until = self.monotonic() + plan.power_off_timeout
         with self._lock:
             self._shutdowns[vm] = _Shutdown(plan.power_off_mode, until)
@@ -135,13 +165,13 @@ class Work:
         live = self._own(ref)
         if live is None:
             return None
-        busy = self._busy(live)
+        busy = self.busy(live)
         if busy is not None:
             return busy
         vm = live.record.moid
         self._check_snapshots(live)
         if live.record.power != _OFF:
-            return self._start(vm, "delete", lambda vm: vm.PowerOffVM_Task())
+            return self.start(vm, "delete", lambda vm: vm.PowerOffVM_Task())
         details = live.record.details
         foreign = [disk.id for disk in details.disks if disk.name is None] if details else []
         if foreign:
@@ -149,7 +179,7 @@ class Work:
                 Reason.FOREIGN_DISK_ATTACHED,
                 f"the VM has disks that were not made for it ({', '.join(foreign)}); detach them",
             )
-        return self._start(vm, "delete", lambda vm: vm.Destroy_Task())
+        return self.start(vm, "delete", lambda vm: vm.Destroy_Task())
 
     def detach(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
         """Take disks off a VM and leave their files; None when none of them is attached."""
@@ -171,7 +201,7 @@ class Work:
                 Reason.BLOCKED_BY_SNAPSHOT,
                 "the VM has snapshots, which hold on to its disks; delete the snapshots",
             )
-        busy = self._busy(live)
+        busy = self.busy(live)
         if busy is not None:
             return busy
         spec = vim.vm.ConfigSpec(deviceChange=removals, changeVersion=live.record.change_version)
@@ -203,16 +233,31 @@ class Work:
         live = self._own(ref)
         if live is None or (live.record.mark is None and live.found.get(DISKS) is None):
             return None
-        busy = self._busy(live)
+        busy = self.busy(live)
         if busy is not None:
             return busy
         # An empty value takes the key away.
-        gone = [vim.option.OptionValue(key=key, value="") for key in (MARK_KEY, DISKS_KEY)]
+        keys = (MARK_KEY, DISKS_KEY, NICS_KEY)
+        gone = [vim.option.OptionValue(key=key, value="") for key in keys]
         return self._reconfigure(
             live.record.moid, "remove-mark", vim.vm.ConfigSpec(extraConfig=gone)
         )
 
     # What a step works on
+
+    def own(self, plan: Plan, backend_id: str) -> Live:
+        """The VM of a plan.
+
+        Raises:
+            Transient: it is not there at the moment.
+            Foreign: it has another identity.
+        """
+        live = self.machines.by_id(backend_id)
+        if live is None:
+            raise Transient(Reason.PROVIDER_BUSY, "the VM is gone; it is looked for again")
+        if live.record.uuid != (plan.ref.uuid or "").lower():
+            raise Foreign("the VM has another UUID than this machine; it is left alone")
+        return live
 
     def _own(self, ref: MachineRef) -> Live | None:
         """The VM of the machine's UUID, never one of its name only; None when there is none."""
@@ -223,7 +268,7 @@ class Work:
             self.machines.prove_absence(ref)
         return live
 
-    def _busy(self, live: Live) -> Task | None:
+    def busy(self, live: Live) -> Task | None:
         """Our own unfinished task on the VM; raises when the task is somebody else's."""
         if not live.tasks:
             return None
@@ -238,9 +283,9 @@ class Work:
     # Tasks
 
     def _reconfigure(self, vm: str, operation: str, spec: Any) -> Task:  # noqa: ANN401 - a ConfigSpec
-        return self._start(vm, operation, lambda managed: managed.ReconfigVM_Task(spec=spec))
+        return self.start(vm, operation, lambda managed: managed.ReconfigVM_Task(spec=spec))
 
-    def _start(self, vm: str, operation: str, call: Callable[[Any], Any]) -> Task:
+    def start(self, vm: str, operation: str, call: Callable[[Any], Any]) -> Task:
         """Start a task on a VM and watch it."""
 
         def start(login: Login) -> str:

@@ -1,6 +1,6 @@
 """What differs between a plan and the VM, and whether it is time to act. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from banlieue.api.types import PowerState
@@ -13,16 +13,21 @@ POWER = "powerState"
 CPUS = "cpus"
 MEMORY = "memoryMiB"
 DISKS = "disks"
+NICS = "networkInterfaces"
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What a machine asks for, as far as it can be compared with a VM."""
+    """What a machine asks for, as far as it can be compared with a VM.
+
+    `nics` are the names of its interfaces; None where nothing is said about them.
+    """
 
     power: PowerState
     cpus: int | None
     memory_mib: int | None
     disks: Mapping[str, int | None] = field(default_factory=dict)
+    nics: Collection[str] | None = None
 
 
 def differences(want: Desired, seen: MachineState) -> tuple[str, ...]:
@@ -40,7 +45,20 @@ def differences(want: Desired, seen: MachineState) -> tuple[str, ...]:
         found.append(MEMORY)
     if _disks_differ(want.disks, seen):
         found.append(DISKS)
+    if differing_nics(want, seen):
+        found.append(NICS)
     return tuple(found)
+
+
+def differing_nics(want: Desired, seen: MachineState | None) -> tuple[str, ...]:
+    """Names of interfaces that are missing, and of ours that nobody asks for any more.
+
+    One that somebody else added is nobody's business.
+    """
+    if want.nics is None or seen is None or seen.nics is None:
+        return ()
+    ours = {nic.name for nic in seen.nics if nic.name is not None}
+    return tuple(sorted(ours ^ set(want.nics)))
 
 
 def _disks_differ(want: Mapping[str, int | None], seen: MachineState) -> bool:

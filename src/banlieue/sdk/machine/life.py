@@ -14,7 +14,7 @@ from banlieue.api.resources import CAPI_MACHINES, VIRTUAL_MACHINES
 from banlieue.api.types import DriftAction
 from banlieue.api.v1alpha1.virtualmachine import OnMissing
 from banlieue.sdk import installation, tenancy
-from banlieue.sdk.driver import Driver, MachinePlan, MachineRef, MachineState, Task
+from banlieue.sdk.driver import RESTART, Driver, MachinePlan, MachineRef, MachineState, Task
 from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.features import unhonoured
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
@@ -33,7 +33,8 @@ CREATE_TIMEOUT = 60.0
 SLOW = 300.0
 """Seconds until something only people can change is looked at again."""
 
-_SOON = 1.0
+SOON = 1.0
+"""Seconds until something that changes by itself at any moment is looked at again."""
 
 
 async def check_backend(scope: Scope) -> Outcome:
@@ -72,7 +73,7 @@ def _recorded_task(scope: Scope) -> Task | None:
     return Task(recorded.id, recorded.operation)
 
 
-_WORK = {"create": Reason.CREATING, "delete": Reason.DELETING}
+_WORK = {"create": Reason.CREATING, "delete": Reason.DELETING, RESTART: Reason.RESTARTING}
 
 
 def awaiting(task: Task) -> Wait:
@@ -162,7 +163,7 @@ def _refers(reference: dict[str, Any], scope: Scope) -> bool:
     )
 
 
-async def _permitted(scope: Scope) -> Outcome:
+async def permitted(scope: Scope) -> Outcome:
     """The Provider is offered to this namespace; one that lost it keeps its VMs as they are."""
     labels = scope.namespace_labels()
     if not tenancy.namespace_allowed(scope.open.provider, scope.key.namespace, labels):
@@ -215,7 +216,7 @@ async def may_change(scope: Scope) -> Outcome:
     return CONTINUE
 
 
-_MAY_MAKE = (_referred, _permitted, _fields_permitted, may_change)
+_MAY_MAKE = (_referred, permitted, _fields_permitted, may_change)
 """What is asked before anything is made, whoever gave the machine its identity."""
 
 
@@ -229,6 +230,15 @@ async def look(scope: Scope) -> Outcome:
         scope.seen = found
         return CONTINUE
     return _missing() if ref.seen else CONTINUE
+
+
+def no_place(scope: Scope) -> Wait:
+    """The outcome of a pass that needs a failure domain which is not there."""
+    return Wait(
+        Reason.FAILURE_DOMAIN_NOT_FOUND,
+        f"the Provider does not offer failure domain {scope.domain_name!r} (any more)",
+        SLOW,
+    )
 
 
 def _missing() -> Wait:
@@ -250,14 +260,9 @@ async def create(scope: Scope) -> Outcome:
         return outcome
     if scope.owner_had_vm:
         return _missing()
-    where = scope.domain_name
-    place = scope.open.domain(where)
+    place = scope.open.domain(scope.domain_name)
     if place is None:
-        return Wait(
-            Reason.FAILURE_DOMAIN_NOT_FOUND,
-            f"the Provider does not offer failure domain {where!r} (any more)",
-            SLOW,
-        )
+        return no_place(scope)
     image = await plan.find_image(scope, place)
     made = replace(plan.make_plan(scope, place, image), bootstrap=await read_bootstrap(scope))
     await writes.clear_refusal(scope)
@@ -272,7 +277,7 @@ async def create(scope: Scope) -> Outcome:
 async def record_seen(scope: Scope) -> Outcome:
     """The VM was seen: only now does the machine have a provider ID."""
     if scope.seen is None:
-        return Wait(Reason.CREATING, "the VM is not visible on the backend yet", _SOON)
+        return Wait(Reason.CREATING, "the VM is not visible on the backend yet", SOON)
     if scope.machine.spec.provider_id is None:
         await writes.record_provider_id(scope, scope.backend.provider_id(scope.seen.uuid))
     return CONTINUE
@@ -301,7 +306,7 @@ async def converge(scope: Scope) -> Outcome:
     if not patience.act:
         scope.again_after = patience.again_after
         return CONTINUE
-    outcome = await run_phases((_permitted, may_change), scope)
+    outcome = await run_phases((permitted, may_change), scope)
     return await _update(scope, seen) if outcome is CONTINUE else outcome
 
 
@@ -320,11 +325,7 @@ def _correcting(scope: Scope) -> tuple[str, ...]:
 async def _update(scope: Scope, seen: MachineState) -> Outcome:
     place = scope.open.domain(scope.domain_name)
     if place is None:
-        return Wait(
-            Reason.FAILURE_DOMAIN_NOT_FOUND,
-            f"the Provider does not offer failure domain {scope.domain_name!r} (any more)",
-            SLOW,
-        )
+        return no_place(scope)
     wanted: MachinePlan[Any] = plan.make_plan(scope, place)
     try:
         task = await scope.open.call(lambda driver: driver.update(wanted, seen))
@@ -351,6 +352,3 @@ async def observe(scope: Scope, ref: MachineRef) -> MachineState | None:
         return driver.observe(ref)
 
     return await scope.open.call(ask)
-
-
-PHASES = (check_backend, finish_task, mint, look, create, record_seen, converge)

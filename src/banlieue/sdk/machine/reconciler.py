@@ -11,7 +11,7 @@ from banlieue.api.resources import CAPI_CLUSTERS
 from banlieue.sdk.driver import Backend, Changes
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound, Obj
-from banlieue.sdk.machine import life, report, teardown
+from banlieue.sdk.machine import drift, life, report, restart, teardown
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.phases import Phase, run_phases
@@ -30,6 +30,19 @@ _LONGEST_POLL = 60.0
 _OUTAGES = frozenset(
     {Reason.PROVIDER_UNREACHABLE, Reason.PROVIDER_AUTH_FAILED, Reason.PROVIDER_TLS_INVALID}
 )
+
+PHASES = (
+    life.check_backend,
+    life.finish_task,
+    restart.note_restarted,
+    life.mint,
+    life.look,
+    life.create,
+    life.record_seen,
+    restart.restart,
+    life.converge,
+)
+"""The life of a machine that should exist."""
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +113,8 @@ class MachineReconciler:
             return Result(outcome.after)
         if isinstance(outcome, Stop):
             return Result()
-        return Result(scope.again_after or self._poll(scope, changed=changed))
+        pauses = (scope.again_after or self._poll(scope, changed=changed), scope.restart_after)
+        return Result(min((it for it in pauses if it is not None), default=None))
 
     def _poll(self, scope: Scope, *, changed: bool) -> float | None:
         """When to look again at a machine whose backend does not tell what moves.
@@ -116,7 +130,7 @@ class MachineReconciler:
 
     def _phases(self, scope: Scope) -> tuple[Phase[Scope], ...]:
         if scope.machine.metadata.deletion_timestamp is None:
-            return life.PHASES
+            return PHASES
         if scope.finalizer not in scope.machine.metadata.finalizers:
             return ()
         return teardown.PHASES
@@ -155,6 +169,8 @@ class MachineReconciler:
             differing=scope.differing,
             waits_for_restart=scope.waits_for_restart,
             unsupported=scope.unsupported,
+            interfaces=drift.differing_nics(scope.desired, seen),
+            restarted=restart.done_at(scope),
             task=scope.memory.task,
             failures=scope.memory.failures,
             error=error,

@@ -18,7 +18,7 @@ from banlieue.api.types import PowerState
 from banlieue.sdk.conditions import Finding, false, merge, true, unknown
 from banlieue.sdk.driver import MachineState, Task
 from banlieue.sdk.errors import DriverError, Refused
-from banlieue.sdk.machine.drift import POWER
+from banlieue.sdk.machine.drift import NICS, POWER
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 
 _NOBODY_KNOWS = frozenset({Reason.PROVIDER_UNREACHABLE, Reason.ABSENCE_UNPROVEN})
@@ -26,7 +26,11 @@ _NOBODY_KNOWS = frozenset({Reason.PROVIDER_UNREACHABLE, Reason.ABSENCE_UNPROVEN}
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything a status is made of. `domain` is the published name of the observed place."""
+    """Everything a status is made of.
+
+    `domain` is the published name of the observed place, `interfaces` are the names of network
+    interfaces that are to be added or removed.
+    """
 
     machine: Machine
     outcome: Outcome
@@ -36,6 +40,8 @@ class Report:
     differing: tuple[str, ...] = ()
     waits_for_restart: bool = False
     unsupported: tuple[str, ...] = ()
+    restarted: datetime | None = None
+    interfaces: tuple[str, ...] = ()
     task: Task | None = None
     failures: int = 0
     error: DriverError | None = None
@@ -53,6 +59,7 @@ def status_of(report: Report) -> MachineStatus:
         _observed(status, report.seen, report.domain or before.failure_domain)
         status.pending_changes = _pending(report)
         status.create_refused = None
+    status.last_restart_time = report.restarted or before.last_restart_time
     status.task = _task(before.task, report)
     status.failures = Failures(count=report.failures) if report.failures else None
     status.last_backend_error = _backend_error(before.last_backend_error, report)
@@ -206,7 +213,7 @@ def _up_to_date(report: Report) -> Finding:
 
 def _not_yet(report: Report, pending: list[str]) -> Finding:
     """Why fields of the spec are not in force."""
-    named = ", ".join(pending)
+    named = ", ".join(_named(report, field) for field in pending)
     if report.unsupported:
         reason, message = Reason.UNSUPPORTED_BY_PROVIDER, "the Provider cannot do this yet; undo it"
     elif report.waits_for_restart:
@@ -218,6 +225,13 @@ def _not_yet(report: Report, pending: list[str]) -> Finding:
     else:
         reason, message = Reason.DRIFT_DETECTED, "changed on the backend"
     return false(ConditionType.UP_TO_DATE, reason, f"{named}: {message}")
+
+
+def _named(report: Report, field: str) -> str:
+    """A field as people are told of it: interfaces by their names."""
+    if field == NICS and report.interfaces:
+        return f"{field} ({', '.join(report.interfaces)})"
+    return field
 
 
 def _addresses(report: Report, status: MachineStatus) -> Finding:

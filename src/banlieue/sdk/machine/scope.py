@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from banlieue.api import names
+from banlieue.api.devices import NetworkInterface
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import OwnerReference
 from banlieue.api.reasons import Reason
@@ -30,6 +32,7 @@ class Memory:
     failures: int = 0
     unchanged: int = 0
     diverged_at: float | None = None
+    restarted: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -51,6 +54,8 @@ class Scope:
     status_lost: bool = False
     owner_had_vm: bool = False
     again_after: float | None = None
+    restart_after: float | None = None
+    restart_met: bool = False
 
     @property
     def key(self) -> Key:
@@ -79,11 +84,14 @@ class Scope:
         """What the machine asks for; its own fields beat those of its class."""
         spec = self.machine.spec
         hardware = spec.class_.hardware if spec.class_ else None
+        network = spec.class_.network if spec.class_ else None
+        nics = shape.interfaces(NetworkInterface, network, spec.network_interfaces)
         return Desired(
             power=spec.wanted_power_state,
             cpus=spec.cpus or (hardware.cpus if hardware else None),
             memory_mib=spec.memory_mib or (hardware.memory_mib if hardware else None),
             disks={disk.name: disk.size_gib for disk in shape.disks(hardware, spec.disks)},
+            nics=tuple(nic.name for nic in nics),
         )
 
     @property

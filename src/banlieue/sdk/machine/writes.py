@@ -3,6 +3,8 @@
 from typing import Any
 
 from banlieue.api.infrastructure.machine import Instance
+from banlieue.api.meta import format_time
+from banlieue.sdk.driver import RESTART
 from banlieue.sdk.kube import STATUS, Obj
 from banlieue.sdk.machine.scope import Scope
 
@@ -40,6 +42,18 @@ async def clear_refusal(scope: Scope) -> None:
     """
     if scope.machine.status.create_refused is not None:
         await _patch(scope, [{"op": "remove", "path": "/status/createRefused"}], subresource=STATUS)
+
+
+async def announce_restart(scope: Scope) -> None:
+    """Write down that the VM is about to be restarted, so that it is not done again.
+
+    Raises:
+        Conflict: the object changed meanwhile.
+    """
+    started = format_time(scope.ctx.clock.now())
+    value = {"operation": RESTART, "startedAt": started}
+    ops = [{"op": "add", "path": "/status/task", "value": value}]
+    await _patch(scope, ops, subresource=STATUS)
 
 
 async def drop_finalizer(scope: Scope) -> None:

@@ -203,6 +203,17 @@ class Control:
         self._hypervisor.note(found)
         return disk
 
+    def attach_nic(self, vm: str) -> Any:  # noqa: ANN401 - JSON
+        """Attach an interface that nobody's plan names."""
+        found = self._any(vm)
+        network = self._hypervisor.domain(found.domain).networks[0]
+        nic = self._hypervisor.new_nic(NicSpec(name="", network=network)).model_copy(
+            update={"name": None}
+        )
+        found.nics.append(nic)
+        self._hypervisor.note(found)
+        return nic
+
     def run_task(self, vm: str, seconds: float) -> Any:  # noqa: ANN401 - JSON
         """Start somebody else's task on a VM."""
         return self._hypervisor.start("foreign", ADMIN, seconds, vm=self._any(vm).id)

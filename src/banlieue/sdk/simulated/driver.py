@@ -183,13 +183,15 @@ class SimulatedDriver:
         raise Transient(Reason.PROVIDER_BUSY, "the VM's name was just released; it is tried again")
 
     def update(self, plan: Plan, seen: MachineState) -> Task | None:
-        """Take one step: power first, then hardware."""
+        """Take one step: a restart if that is asked for, else power first, then hardware."""
         with uniform_errors(Reason.UPDATE_FAILED):
             vm = self._session.call("find", id=seen.backend_id)[0]
             if vm["uuid"] != plan.ref.uuid:
                 raise Foreign("the VM has another identity than this machine; it is left alone")
             if (busy := _running(vm)) is not None:
                 return busy
+            if plan.restart:
+                return self._restart(plan, vm)
             if vm["power"] != plan.power:
                 return self._switch(plan, vm)
             if (wanted := hardware(plan, vm)) is not None:
@@ -204,9 +206,18 @@ class SimulatedDriver:
             return _task(self._session.call(method, vm=vm["id"]))
         if plan.power_off_mode == PowerOffMode.HARD:
             return _task(self._session.call("power_off", vm=vm["id"]))
+        return self._ask("shutdown", plan, vm)
+
+    def _restart(self, plan: Plan, vm: Json) -> Task:
+        if plan.power_off_mode == PowerOffMode.HARD:
+            return _task(self._session.call("reset", vm=vm["id"]))
+        return self._ask("reboot", plan, vm)
+
+    def _ask(self, method: str, plan: Plan, vm: Json) -> Task:
+        """Ask the guest; TrySoft has the world force it in the end."""
         force = plan.power_off_mode == PowerOffMode.TRY_SOFT
         timeout = plan.power_off_timeout
-        return _task(self._session.call("shutdown", vm=vm["id"], timeout=timeout, force=force))
+        return _task(self._session.call(method, vm=vm["id"], timeout=timeout, force=force))
 
     def delete(self, ref: MachineRef) -> Task | None:
         """Take one step: power off, then destroy."""

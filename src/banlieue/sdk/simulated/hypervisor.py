@@ -20,7 +20,9 @@ from banlieue.sdk.simulated.records import (
     VmSpec,
 )
 
-_POWER = {"power-on": ON, "power-off": OFF, "shutdown": OFF, "suspend": SUSPENDED}
+_POWER = {"power-on": ON, "power-off": OFF, "shutdown": OFF, "suspend": SUSPENDED, "restart": ON}
+_ASKED = frozenset({"shutdown", "restart"})
+"""What a guest may leave undone; forced, it is done all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,35 @@ class Hypervisor(Inventory):
         self, vm_id: str, account: str, fate: Fate, *, timeout: float, force: bool
     ) -> Task:
         """Ask the guest to stop. A hung guest does not: then, after `timeout`, force or fail."""
+        return self._ask("shutdown", vm_id, account, fate, timeout=timeout, force=force)
+
+    def reboot(self, vm_id: str, account: str, fate: Fate, *, timeout: float, force: bool) -> Task:
+        """Ask the guest to restart. A hung one does not: then, after `timeout`, reset or fail."""
+        return self._ask("restart", vm_id, account, fate, timeout=timeout, force=force)
+
+    def reset(self, vm_id: str, account: str, fate: Fate) -> Task:
+        """Start resetting a running VM, whatever its guest does."""
+        if self._idle(vm_id).power != ON:
+            raise WorldFault(Code.INVALID_POWER_STATE, f"VM {vm_id} is not on")
+        power = self.state.latencies.power
+        return self.start("restart", account, power, fate, vm=vm_id, force=True)
+
+    def _ask(
+        self,
+        operation: str,
+        vm_id: str,
+        account: str,
+        fate: Fate,
+        *,
+        timeout: float,
+        force: bool,
+    ) -> Task:
         vm = self._idle(vm_id)
         if vm.power != ON:
             raise WorldFault(Code.INVALID_POWER_STATE, f"VM {vm_id} is not on")
         answers = vm.guest_up and not vm.guest_hung
         seconds = self.state.latencies.shutdown if answers else timeout
-        return self.start("shutdown", account, seconds, fate, vm=vm_id, force=force or answers)
+        return self.start(operation, account, seconds, fate, vm=vm_id, force=force or answers)
 
     def destroy(self, vm_id: str, account: str, fate: Fate) -> Task:
         """Start destroying a VM that is off, with every disk that is attached then."""
@@ -109,7 +134,7 @@ class Hypervisor(Inventory):
         vm = self._idle(vm_id)
         if vm.power != OFF and (hardware.cpus < vm.cpus or hardware.memory_mib < vm.memory_mib):
             raise WorldFault(Code.HOT_PLUG, "CPUs and memory shrink only while the VM is off")
-        self.check_devices(self.domain(vm.domain), hardware.disks, ())
+        self.check_devices(self.domain(vm.domain), hardware.disks, hardware.nics)
         sizes = {disk.name: disk.size_gib for disk in vm.disks if disk.name}
         if any(
             disk.size_gib and disk.size_gib < sizes.get(disk.name, 0) for disk in hardware.disks
@@ -217,8 +242,10 @@ class Hypervisor(Inventory):
         vm = self.state.vms.get(task.vm or "")
         if vm is None:
             raise WorldFault(Code.NOT_FOUND, f"there is no VM {task.vm}")
-        if task.operation == "shutdown" and not task.force:
+        if task.operation in _ASKED and not task.force:
             raise WorldFault(Code.GUEST_TIMEOUT, "the guest did not shut down in time")
+        if task.operation == "restart" and vm.power != ON:
+            raise WorldFault(Code.INVALID_POWER_STATE, f"VM {vm.id} is not on")
         if task.operation in _POWER:
             self.set_power(vm, _POWER[task.operation], task.due)
         elif task.operation == "delete":

@@ -150,7 +150,7 @@ class Inventory:
             content = f"image:{spec.image}" if number == 0 and spec.image else None
             default = image.disk_gib if image and number == 0 else 1
             vm.disks.append(self._disk(disk, default, content))
-        vm.nics = [self._nic(nic) for nic in spec.nics]
+        vm.nics = [self.new_nic(nic) for nic in spec.nics]
         self.state.vms[vm.id] = vm
         self.set_power(vm, spec.power, at)
         return vm
@@ -168,7 +168,8 @@ class Inventory:
         data = content or f"data:{self._rng.getrandbits(64):016x}"
         return Disk(id=self.new_id("disk"), pool=pool, size_gib=size_gib, content=data, name=name)
 
-    def _nic(self, spec: NicSpec) -> Nic:
+    def new_nic(self, spec: NicSpec) -> Nic:
+        """A fresh interface, with a lease where it asks for one."""
         mac = spec.mac or "02:" + ":".join(f"{self._rng.getrandbits(8):02x}" for _ in range(5))
         lease = (str(_FIRST_ADDRESS + self._next()),) if spec.dhcp else ()
         return Nic(
@@ -204,7 +205,7 @@ class Inventory:
 
     def change(self, vm: Vm, hardware: Hardware) -> None:
         """Give a VM other hardware; raises `WorldFault` and changes nothing when that cannot be."""
-        self.check_devices(self.domain(vm.domain), hardware.disks, ())
+        self.check_devices(self.domain(vm.domain), hardware.disks, hardware.nics)
         vm.cpus, vm.memory_mib = hardware.cpus, hardware.memory_mib
         named = {disk.name: disk for disk in vm.disks if disk.name}
         for spec in hardware.disks:
@@ -213,7 +214,10 @@ class Inventory:
             else:
                 vm.disks.append(self._disk(spec, 1, None))
         for nic in vm.nics:
-            nic.connected = hardware.connected.get(nic.name, nic.connected)
+            nic.connected = hardware.connected.get(nic.name or "", nic.connected)
+        vm.nics = [nic for nic in vm.nics if nic.mac not in hardware.unplugged]
+        there = {nic.name for nic in vm.nics}
+        vm.nics += [self.new_nic(nic) for nic in hardware.nics if nic.name not in there]
 
     def take_off(self, vm: Vm, disks: Iterable[str]) -> None:
         """Detach disks, by their ids; their data stays."""

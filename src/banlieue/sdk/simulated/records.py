@@ -74,9 +74,12 @@ class Disk(Record):
 
 
 class Nic(Record):
-    """A network interface; `addresses` are what the guest reports once it is up."""
+    """A network interface; `addresses` are what the guest reports once it is up.
 
-    name: str
+    `name` is the name in the plan that made it; foreign interfaces have none.
+    """
+
+    name: str | None
     network: str
     mac: str
     connected: bool = True
@@ -153,12 +156,17 @@ class VmSpec(Record):
 
 
 class Hardware(Record):
-    """What a reconfigure asks for. Sizes only grow; disks and interfaces it omits are kept."""
+    """What a reconfigure asks for. Sizes only grow; disks and interfaces it omits are kept.
+
+    `nics` are interfaces to add, `unplugged` the MAC addresses of those to take away.
+    """
 
     cpus: int
     memory_mib: int
     disks: list[DiskSpec] = []
     connected: dict[str, bool] = {}
+    nics: list[NicSpec] = []
+    unplugged: list[str] = []
 
 
 class Task(Record):

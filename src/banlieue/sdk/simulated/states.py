@@ -15,6 +15,7 @@ from banlieue.sdk.driver import (
     MachinePlan,
     MachineState,
     NicPlan,
+    NicState,
 )
 from banlieue.sdk.identity import Mark
 from banlieue.sdk.simulated.models import SimulatedMachineSpec
@@ -78,8 +79,11 @@ def _nic_spec(nic: NicPlan) -> Json:
 def hardware(plan: Plan, vm: Json) -> Json | None:
     """What a reconfigure of the VM has to say, None when its hardware is as planned."""
     made = {disk["name"]: disk for disk in vm["disks"] if disk["name"]}
-    connected = {nic["name"]: nic["connected"] for nic in vm["nics"]}
+    connected = {nic["name"]: nic["connected"] for nic in vm["nics"] if nic["name"]}
     wanted = {nic.name: nic.connected for nic in plan.nics if nic.name in connected}
+    planned = {nic.name for nic in plan.nics}
+    added = [_nic_spec(nic) for nic in plan.nics if nic.name not in connected]
+    gone = [nic["mac"] for nic in vm["nics"] if nic["name"] and nic["name"] not in planned]
     disks = [
         _disk_spec(disk) | {"existing": None if disk.name in made else disk.existing}
         for disk in plan.disks
@@ -87,6 +91,7 @@ def hardware(plan: Plan, vm: Json) -> Json | None:
     same = (
         plan.cpus == vm["cpus"]
         and plan.memory_mib == vm["memory_mib"]
+        and not (added or gone)
         and all(connected[name] == value for name, value in wanted.items())
         and all(
             disk.name in made and (disk.size_gib or 0) <= made[disk.name]["size_gib"]
@@ -100,6 +105,8 @@ def hardware(plan: Plan, vm: Json) -> Json | None:
         "memory_mib": plan.memory_mib,
         "disks": disks,
         "connected": wanted,
+        "nics": added,
+        "unplugged": gone,
     }
 
 
@@ -133,6 +140,10 @@ def machine_state(vm: Json) -> MachineState:
                 guest_path=f"/dev/disk/by-id/virtio-{disk['id']}",
             )
             for disk in vm["disks"]
+        ),
+        nics=tuple(
+            NicState(nic["mac"], nic["name"], nic["mac"], nic["network"], nic["connected"])
+            for nic in vm["nics"]
         ),
         guest=guest if vm["guest_up"] else Guest(),
         foreign_task=vm["foreign_task"],

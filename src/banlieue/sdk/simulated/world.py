@@ -45,6 +45,8 @@ _PRIVILEGE = {
     "power_on": "Power",
     "power_off": "Power",
     "shutdown": "Power",
+    "reboot": "Power",
+    "reset": "Power",
     "suspend": "Power",
     "reconfigure": "Configure",
     "detach": "Configure",
@@ -212,9 +214,10 @@ class World:
             return hypervisor.create(VmSpec.model_validate(params), account, fate)
         vm = str(params["vm"])
         match method:
-            case "shutdown":
+            case "shutdown" | "reboot":
                 timeout, force = float(params["timeout"]), bool(params["force"])
-                return hypervisor.shutdown(vm, account, fate, timeout=timeout, force=force)
+                ask = hypervisor.shutdown if method == "shutdown" else hypervisor.reboot
+                return ask(vm, account, fate, timeout=timeout, force=force)
             case "reconfigure":
                 hardware = Hardware.model_validate(params["hardware"])
                 return hypervisor.reconfigure(vm, hardware, account, fate)
@@ -224,6 +227,7 @@ class World:
             "power_on": hypervisor.power_on,
             "power_off": hypervisor.power_off,
             "suspend": hypervisor.suspend,
+            "reset": hypervisor.reset,
             "destroy": hypervisor.destroy,
             "remove_mark": hypervisor.remove_mark,
         }

@@ -22,6 +22,7 @@ from banlieue.sdk.testing.conformance_life import (
     PowerConformance,
     TeardownConformance,
 )
+from banlieue.sdk.testing.conformance_restart import RestartConformance
 from banlieue.sdk.testing.conformance_target import Bench, ConformanceTarget
 
 __all__ = ["Bench", "ConformanceTarget", "DriverConformance"]
@@ -33,6 +34,7 @@ class DriverConformance(
     AbsenceConformance,
     TeardownConformance,
     PowerConformance,
+    RestartConformance,
     InterfaceConformance,
     ErrorConformance,
     FeedConformance,

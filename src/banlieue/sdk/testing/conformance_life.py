@@ -126,7 +126,7 @@ class InterfaceConformance(Benched):
         with bench.connect() as other:
             again = bench.look(plan.ref, other)
             assert again is not None
-            assert _interfaces(again) == {"eth0", "eth1", None}, "another session forgot whose it is"
+            assert _interfaces(again) == {"eth0", "eth1", None}, "another session forgot it"
         _change(bench, plan)
         state = bench.state(plan)
         assert _interfaces(state) == {"eth0", None}, "the interface was not removed"
