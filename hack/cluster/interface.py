@@ -1,12 +1,24 @@
 """What a management cluster for tests and development can do, whatever it is made of."""
 
+import re
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?")
 
 
 class ClusterError(Exception):
     """A cluster cannot do what was asked; the message says what to do about it."""
+
+
+def require_name(name: str) -> None:
+    """Raise ClusterError unless this can be the name of a cluster, whatever it is made of."""
+    if not _NAME.fullmatch(name):
+        raise ClusterError(
+            f"{name!r} is no name for a cluster: "
+            "up to 30 lower-case letters, digits and dashes, no dash at either end"
+        )
 
 
 class Leave(Enum):

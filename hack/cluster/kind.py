@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hack.cluster.interface import ClusterError, Leave
+from hack.cluster.interface import ClusterError, Leave, require_name
+from hack.user_cache import user_cache
 
 _NAMES_BEGIN: Final = "banlieue-"
 _WAIT: Final = "180s"
@@ -47,11 +48,13 @@ class KindCluster:
         say: Callable[[str], None] = lambda _: None,
         environ: Mapping[str, str] = os.environ,
     ) -> "KindCluster":
-        """The cluster of that name, up or not; its files are in the user's cache directory."""
-        root = Path(environ.get("XDG_CACHE_HOME", ""))
-        if not root.is_absolute():
-            root = Path(environ["HOME"]) / ".cache" if "HOME" in environ else Path.home() / ".cache"
-        return cls(name, root / "banlieue" / "clusters" / f"kind-{name}", say, environ)
+        """The cluster of that name, up or not; its files are in the user's cache directory.
+
+        Raises:
+            ClusterError: The name is unfit.
+        """
+        require_name(name)
+        return cls(name, user_cache(environ) / "clusters" / f"kind-{name}", say, environ)
 
     @property
     def kubeconfig(self) -> Path:

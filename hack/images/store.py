@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from hack.user_cache import user_cache
+
 Say = Callable[[str], None]
 
 # Whoever asked for an archive has loaded it by then; checkouts beside this one share the cache.
@@ -54,11 +56,7 @@ class Store:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Store":
         """The store in the user's cache directory (XDG base directories)."""
-        # The specification tells to ignore a relative path here.
-        root = Path(environ.get("XDG_CACHE_HOME", ""))
-        if not root.is_absolute():
-            root = Path(environ["HOME"]) / ".cache" if "HOME" in environ else Path.home() / ".cache"
-        return cls(cache=root / "banlieue" / "images")
+        return cls(cache=user_cache(environ) / "images")
 
     def path_of(self, image: Image) -> Path:
         """Where the archive of the image as it is now belongs, whether or not it is there."""

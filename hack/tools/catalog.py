@@ -15,9 +15,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from hack.user_cache import user_cache
+
 TOOLS_DIRECTORY: Final = Path(__file__).resolve().parent
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
-CACHE_VARIABLE: Final = "XDG_CACHE_HOME"
 
 
 class ToolError(Exception):
@@ -175,14 +176,10 @@ class Store:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Store":
         """The store of this checkout, in the user's cache directory (XDG base directories)."""
-        # The specification tells to ignore a relative path here.
-        root = Path(environ.get(CACHE_VARIABLE, ""))
-        if not root.is_absolute():
-            root = Path(environ["HOME"]) / ".cache" if "HOME" in environ else Path.home() / ".cache"
         named = environ.get(ASSETS_VARIABLE)
         return cls(
             sources=TOOLS_DIRECTORY,
-            cache=root / "banlieue" / "tools",
+            cache=user_cache(environ) / "tools",
             assets=Path(named).absolute() if named else None,
         )
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from hack.tools.catalog import CACHE_VARIABLE, Store, Tool, ToolError
+from hack.tools.catalog import Store, Tool, ToolError
+from hack.user_cache import VARIABLE as CACHE_VARIABLE
 
 _KEEP_UNUSED_SECONDS: Final = 30 * 24 * 3600
 _TAIL_LINES: Final = 15

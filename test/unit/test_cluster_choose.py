@@ -24,6 +24,13 @@ def test_the_environment_chooses_what_a_cluster_is_made_of(tmp_path: Path) -> No
         chosen(tmp_path, **{VARIABLE: "minikube"})
 
 
+@pytest.mark.parametrize("kind", ["local", "kind"])
+@pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a/b", "..", "../../a", "x" * 31, "a b"])
+def test_an_unfit_name_is_refused_whatever_the_cluster_is_made_of(kind: str, name: str) -> None:
+    with pytest.raises(ClusterError, match="no name for a cluster"):
+        cluster_from_environment(name, environ={VARIABLE: kind, "HOME": "/h"})
+
+
 def test_what_is_not_there_is_not_up(tmp_path: Path) -> None:
     cluster = chosen(tmp_path)
     assert not cluster.is_up()

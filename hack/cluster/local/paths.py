@@ -6,13 +6,13 @@ directory and the tools below one short root, wherever they are on the host.
 
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from hack.cluster.interface import ClusterError
+from hack.cluster.interface import require_name
+from hack.user_cache import user_cache
 
 VARIABLE: Final = "E2E_CLUSTER_STATE"
 
@@ -21,7 +21,6 @@ INSIDE_STATE: Final = INSIDE / "state"
 INSIDE_TOOLS: Final = INSIDE / "tools"
 CONTAINERD_SOCKET: Final = PurePosixPath("/run/containerd/containerd.sock")
 
-_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?")
 # Whatever the host holds of a cluster begins with one of these.
 _LINK_MARK: Final = "blc-"
 _CGROUP_MARK: Final = "banlieue-"
@@ -33,11 +32,7 @@ def clusters_directory(environ: Mapping[str, str] = os.environ) -> Path:
     named = environ.get(VARIABLE)
     if named:
         return Path(named).absolute()
-    # The specification of XDG base directories tells to ignore a relative path here.
-    root = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not root.is_absolute():
-        root = Path(environ["HOME"]) / ".cache" if "HOME" in environ else Path.home() / ".cache"
-    return root / "banlieue" / "clusters"
+    return user_cache(environ) / "clusters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +50,7 @@ class Place:
     @classmethod
     def of(cls, name: str, environ: Mapping[str, str] = os.environ) -> "Place":
         """The place of a cluster of that name; raises ClusterError when the name is unfit."""
-        if not _NAME.fullmatch(name):
-            raise ClusterError(
-                f"{name!r} is no name for a cluster: "
-                "up to 30 lower-case letters, digits and dashes, no dash at either end"
-            )
+        require_name(name)
         return cls(clusters_directory(environ).resolve(), name)
 
     @property
