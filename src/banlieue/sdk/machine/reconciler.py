@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from banlieue.api import names
-from banlieue.api.infrastructure.machine import Machine, MachineStatus
+from banlieue.api.infrastructure.machine import Instance, Machine, MachineStatus
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.resources import CAPI_CLUSTERS
 from banlieue.sdk.driver import Backend, Changes
@@ -91,9 +91,7 @@ class MachineReconciler:
         instance = scope.machine.spec.instance
         if instance is not None:
             scope.owner = owner_of(scope.machine, instance.installation_id)
-            # Several may claim one VM, rightly or not; none keeps news from the others.
-            for word in (instance.uuid.lower(), instance.name):
-                self._by_word.setdefault(word, set()).add(scope.key)
+            self._listen_for(scope.key, instance)
         error: DriverError | None = None
         try:
             outcome = await run_phases(self._phases(scope), scope)
@@ -102,6 +100,9 @@ class MachineReconciler:
             outcome = self._outcome(scope.memory, raised)
         else:
             scope.memory.failures = 0
+        minted = scope.machine.spec.instance if instance is None else None
+        if minted is not None:
+            self._listen_for(scope.key, minted)
         task = scope.memory.task
         if task is not None:
             self._by_task[task.handle] = scope.key
@@ -113,8 +114,19 @@ class MachineReconciler:
             return Result(outcome.after)
         if isinstance(outcome, Stop):
             return Result()
-        pauses = (scope.again_after or self._poll(scope, changed=changed), scope.restart_after)
+        # What moved while the identity was minted found nobody who listened.
+        news = _SHORTEST_POLL if minted is not None else None
+        later = scope.again_after or self._poll(scope, changed=changed)
+        pauses = (later, scope.restart_after, news)
         return Result(min((it for it in pauses if it is not None), default=None))
+
+    def _listen_for(self, key: Key, instance: Instance) -> None:
+        """Have news of the VM ask for passes over this machine.
+
+        Several may claim one VM, rightly or not; none keeps news from the others.
+        """
+        for word in (instance.uuid.lower(), instance.name):
+            self._by_word.setdefault(word, set()).add(key)
 
     def _poll(self, scope: Scope, *, changed: bool) -> float | None:
         """When to look again at a machine whose backend does not tell what moves.
