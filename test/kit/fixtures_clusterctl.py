@@ -3,6 +3,7 @@
 Tests load it by `pytest_plugins = ["test.kit.fixtures_clusterctl"]`.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,11 @@ from hack.cluster.clusterapi.clusterctl import Clusterctl
 from hack.cluster.clusterapi.install import install
 from hack.cluster.clusterapi.repository import PROVIDER
 from test.kit.kube import Kube
-from test.kit.managementcluster import INVENTORY, NAMESPACE, VERSION, Management, delete_provider
+from test.kit.managementcluster import INVENTORY, NAMESPACE, VERSION, Management
 from test.kit.namespaces import create_namespace, discard_namespace
 
-NAME: Final = "e2e-clusterctl"
+# Each worker of pytest-xdist has a session of its own.
+NAME: Final = f"e2e-clusterctl{os.environ.get('PYTEST_XDIST_WORKER', '')}"
 _LOGS: Final = Path("out") / "e2e" / NAME
 
 
@@ -53,7 +55,7 @@ def clusterctl(management: Management, client: Kube) -> Clusterctl:
     """clusterctl, with banlieue installed in the version of this tree."""
     found = client.find(INVENTORY, PROVIDER, NAMESPACE)
     if found and found["version"] != VERSION:
-        delete_provider(management.clusterctl)
+        management.clusterctl.run("delete", "--infrastructure=banlieue")
         found = None
     if not found:
         management.clusterctl.init()
