@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     init = commands.add_parser("init", help="load the images, install everything, wait for it")
     probe = commands.add_parser("probe", help="wait until the webhooks of Cluster API answer")
     for command in (init, probe):
-        command.add_argument("--name", default="dev", help="of the cluster (default: %(default)s)")
+        command.add_argument(
+            "--name", default="banlieue", help="of the cluster (default: %(default)s)"
+        )
     commands.add_parser("repository", help="render the clusterctl repository, print its folder")
     return parser
 
