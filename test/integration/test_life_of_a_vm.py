@@ -7,6 +7,7 @@ import pytest
 
 from test.kit.apiproxy import ApiProxy, Fate, Moment, Write
 from test.kit.installed import READY_SECONDS, Registered
+from test.kit.running import Known, Running
 from test.kit.stack import Role, condition, is_ready
 from test.kit.waiting import wait_until
 
@@ -33,6 +34,30 @@ def test_three_vms_become_ready_and_are_deleted_without_a_trace(registered: Regi
     for name in names:
         registered.delete(name)
     assert {vm.id: vm.fingerprint for vm in registered.target.vms()} == before
+
+
+def test_an_interface_comes_and_goes_while_the_vm_runs(running: Running) -> None:
+    registered = running.registered
+    network = registered.target.connection().capabilities.network_classes[0].name
+    known = running.made("web")
+    registered.target.attach_foreign_interface(known.raw.id)
+    for wanted in (["eth1"], ["eth1", "eth2"], []):
+        own = [{"name": name, "networkClass": network} for name in wanted]
+        registered.create("web", networkInterfaces=own)
+        names = {"eth0", None, *wanted}
+        wait_until(lambda: _interfaces(running, known) == names, READY_SECONDS, f"{names}")  # noqa: B023 - asked within the turn
+        vm = registered.ready("web")
+        running.wait_condition("web", "UpToDate", "UpToDate", status="True")
+        assert vm["status"]["observedPowerState"] == "PoweredOn"
+    assert len(registered.vms_of("web")) == 1
+    registered.delete("web")
+    assert registered.vms_of("web") == []
+
+
+def _interfaces(running: Running, known: Known) -> set[str | None]:
+    state = running.observed(known)
+    assert state is not None
+    return {nic.name for nic in state.nics or ()}
 
 
 def test_a_create_whose_reply_was_lost_ends_in_one_vm(registered: Registered) -> None:
