@@ -102,7 +102,8 @@ class Ending(Actor):
         """Users delete everything."""
         for obj in self.cluster.virtual_machines():
             name = obj["metadata"]["name"]
-            self.edit(name, deletionPolicy=self.rng.choice(POLICIES))
+            policy = "Orphan" if self._name_kept(name) else self.rng.choice(POLICIES)
+            self.edit(name, deletionPolicy=policy)
             self.cluster.log(f"user deletes {name}")
             self.cluster.api.drop(VIRTUAL_MACHINES, Key(NAMESPACE, name))
 
@@ -142,7 +143,8 @@ class Ending(Actor):
 
     def _name_kept(self, name: str) -> bool:
         """Whether a VM that was left to its user still has the name on a backend."""
-        return any(it.owner == name and it.left for it in self.oracle.made.values())
+        made = self.oracle.made.values()
+        return any(it.owner == name and (it.left or it.unmarked) for it in made)
 
     def _nowhere_to_go(self, obj: Obj) -> bool:
         """Whether it waits for a Provider that is being deleted, which is right."""
