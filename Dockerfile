@@ -70,7 +70,8 @@ RUN set -eu; \
     apt-get purge -q -y --allow-remove-essential \
        $(dpkg-query -Wf '${Package}\n' | grep -xE 'apt|libapt-pkg[0-9.]+.*|sqv|gpgv'); \
     rm -rf "$library/ensurepip" "$library/idlelib" "$library/test" "$library/turtledemo" \
-       "$library"/config-*/ /usr/local/include /usr/share/python-wheels; \
+       "$library"/config-*/ /usr/local/include /usr/share/python-wheels \
+       /usr/local/bin/idle* /usr/local/bin/pydoc* /usr/local/bin/python*-config; \
     find /usr/share/doc -type f ! -name copyright -delete; \
     find /usr/share/doc -type l -delete; \
     find /usr/share/doc -type d -empty -delete; \
