@@ -237,3 +237,68 @@ async def test_a_machine_made_after_all_leaves_no_promise_elsewhere() -> None:
     stop()
     there = {place.domain for it in world.role.services.ledger.residents() for place in it.places}
     assert there == {"one-a"}
+
+
+def moved(world: ControllerWorld, name: str, to: str) -> None:
+    """The backend moves a VM by itself, and its provider notices."""
+    (vm,) = (it for it in world.vms() if it.owner.name == name)
+    vm.domain = to
+    mark = {"moved": to}
+    world.api.edit(
+        world.providers[0].kind,
+        Key(NAMESPACE, name),
+        lambda obj: obj["metadata"].update(annotations=mark),
+    )
+
+
+async def test_machines_the_backend_brings_together_say_so_and_stay() -> None:
+    world = ControllerWorld.ready(one={"domains": ("a", "b", "c")})
+    names = ["db-1", "db-2", "db-3"]
+    for name in names:
+        wish = anti_affine() if name == "db-1" else {}
+        world.add_vm(name, labels={"app": "db"}, **wish)
+    await world.settle(seconds=60)
+    home = {vm.owner.name: vm.domain for vm in world.vms()}
+    assert len({home["db-1"], home["db-2"]}) == 2
+    moved(world, "db-2", home["db-1"])
+    await world.settle(seconds=60)
+    for name, other in (("db-1", "db-2"), ("db-2", "db-1")):
+        told = world.condition("PlacementValid", name)
+        assert (told["status"], told["reason"]) == ("False", "AntiAffinityUnsatisfied")
+        assert f"apart from {other}" in told["message"]
+        assert world.condition("Ready", name)["status"] == "True"
+    assert world.condition("PlacementValid", "db-3")["status"] == "True"
+    before = [world.machine(name) for name in names]
+    world.restart()
+    await world.settle(seconds=60)
+    assert [world.machine(name) for name in names] == before
+    moved(world, "db-2", home["db-2"])
+    await world.settle(seconds=60)
+    assert [world.condition("PlacementValid", name)["status"] for name in names] == ["True"] * 3
+
+
+async def test_a_machine_that_is_gone_is_no_trouble_any_more() -> None:
+    world = ControllerWorld.ready(one={"domains": ("a", "b")})
+    world.add_vm("db-1", labels={"app": "db"}, **anti_affine())
+    await world.settle(seconds=60)
+    world.add_vm("db-2", labels={"app": "db"})
+    await world.settle(seconds=60)
+    moved(world, "db-2", world.vms()[0].domain)
+    await world.settle(seconds=60)
+    assert world.condition("PlacementValid", "db-1")["status"] == "False"
+    world.delete_vm("db-2")
+    await world.settle(seconds=60)
+    assert world.condition("PlacementValid", "db-1")["status"] == "True"
+
+
+async def test_a_restart_writes_nothing_about_placements() -> None:
+    world = ControllerWorld.ready(one={"domains": ("a", "b")})
+    for name in ("db-1", "db-2"):
+        world.add_vm(name, labels={"app": "db"}, **anti_affine())
+    await world.settle(seconds=60)
+    moved(world, "db-2", world.vms()[0].domain)
+    await world.settle(seconds=60)
+    writes = len(world.api.writes())
+    world.restart()
+    await world.settle(seconds=60)
+    assert len(world.api.writes()) == writes

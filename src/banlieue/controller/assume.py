@@ -191,6 +191,13 @@ class Ledger:
         found = self._crowd.get(key)
         return found.places if found else ()
 
+    def kept_apart(self, key: Key) -> list[Key]:
+        """Machines that a known one must be apart from, by its terms or theirs, by key."""
+        found = self._crowd.get(key)
+        if found is None:
+            return []
+        return sorted(self._crowd.kept_apart(key, found.labels, found.apart))
+
     def known(self) -> list[Key]:
         """Every machine that is somewhere or waits, by key."""
         return sorted({*self._observed, *self._promised, *self._waiting})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from banlieue.controller.groups import Namespace
-from banlieue.controller.placement import Capacity, Domain, Place, Resident, Site
+from banlieue.controller.placement import Apart, Capacity, Domain, Place, Resident, Site
 from banlieue.sdk.kube import Key
 
 
@@ -61,6 +61,18 @@ class Crowd:
     def namespace(self, name: str) -> Namespace | None:
         """The machines of one namespace, None when there are none."""
         return self._namespaces.get(name)
+
+    def kept_apart(
+        self, key: Key, labels: Mapping[str, str], apart: Iterable[Apart]
+    ) -> frozenset[Key]:
+        """Others that a machine with these labels and terms must be apart from, by either side."""
+        namespace = self._namespaces.get(key.namespace)
+        if namespace is None:
+            return frozenset()
+        groups = [namespace.matching(it.selector) for it in apart if it.required]
+        groups += [it.places for it in namespace.alone(labels)]
+        found = {other for group in groups for there in group.values() for other in there}
+        return frozenset(found - {key})
 
     def on(self, provider: Key) -> list[Key]:
         """Machines that are on a Provider, by key."""

@@ -1,8 +1,13 @@
 """Whether a placement still meets the spec. It only informs. Pure."""
 
+from collections.abc import Callable, Iterable
+
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.v1alpha1.virtualmachine import Scheduled, VirtualMachine
-from banlieue.controller.placement import Domain, Site
+from banlieue.controller import facts
+from banlieue.controller.crowd import Crowd
+from banlieue.controller.neighbours import Neighbours
+from banlieue.controller.placement import Demand, Domain, Place, Site
 from banlieue.sdk.conditions import Finding, false, true
 from banlieue.sdk.kube import Key
 
@@ -10,7 +15,11 @@ _KEEPS = "the machine stays where it is"
 
 
 def placement(
-    vm: VirtualMachine, placed: Scheduled, observed: str | None, site: Site | None
+    vm: VirtualMachine,
+    placed: Scheduled,
+    observed: str | None,
+    site: Site | None,
+    neighbour: Key | None = None,
 ) -> Finding:
     """The PlacementValid condition of a placed VirtualMachine.
 
@@ -19,6 +28,7 @@ def placement(
         placed: where it was placed.
         observed: failure domain the machine is in now, where that is known.
         site: its Provider as the namespace sees it now, None when it is gone.
+        neighbour: a machine there that must be apart from it, None when none is.
     """
     kind = ConditionType.PLACEMENT_VALID
     if site is None:
@@ -30,8 +40,10 @@ def placement(
                 "delete this object with deletionPolicy Orphan to let the machine go"
             ),
         )
-    problem = _provider_problem(vm, site) or _domain_problem(
-        vm, placed, observed or placed.failure_domain, site
+    problem = (
+        _provider_problem(vm, site)
+        or _domain_problem(vm, placed, observed or placed.failure_domain, site)
+        or _neighbour_problem(neighbour)
     )
     if problem is not None:
         reason, message = problem
@@ -43,6 +55,42 @@ def placement(
             f"the backend or its admin moved the machine to failure domain {observed}",
         )
     return true(kind, Reason.PLACEMENT_VALID)
+
+
+def too_near(
+    vm: VirtualMachine, there: Place, crowd: Crowd, sites: Callable[[], Iterable[Site]]
+) -> Key | None:
+    """A machine that must be apart from this one, and is not.
+
+    Args:
+        vm: the VirtualMachine.
+        there: where its machine is now.
+        crowd: everybody.
+        sites: gives the Providers as the namespace sees them; asked only where terms are at stake.
+    """
+    demand = Demand(
+        key=Key(vm.metadata.namespace or "", vm.metadata.name),
+        cpus=0,
+        memory_mib=0,
+        image="",
+        labels=dict(vm.metadata.labels),
+        apart=tuple(it for it in facts.apart(vm.spec.placement.anti_affinity) if it.required),
+    )
+    if not crowd.kept_apart(demand.key, demand.labels, demand.apart):
+        return None
+    return Neighbours.of(demand, tuple(sites()), crowd).forbidding(there)
+
+
+def _neighbour_problem(neighbour: Key | None) -> tuple[Reason, str] | None:
+    if neighbour is None:
+        return None
+    return (
+        Reason.ANTI_AFFINITY_UNSATISFIED,
+        (
+            f"antiAffinity keeps it apart from {neighbour.name}, and they are together; {_KEEPS}, "
+            "relax placement.antiAffinity or ask the platform team to move one of them"
+        ),
+    )
 
 
 def _provider_problem(vm: VirtualMachine, site: Site) -> tuple[Reason, str] | None:

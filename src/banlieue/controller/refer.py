@@ -7,7 +7,7 @@ from banlieue.api.reasons import ConditionType, EventReason, Reason, ReasonClass
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
-from banlieue.controller import blueprint, census, devices, facts, teardown
+from banlieue.controller import blueprint, devices, facts, teardown
 from banlieue.controller.assume import REFUSAL_SECONDS
 from banlieue.controller.kinds import Found, reference_to
 from banlieue.controller.placement import Decision, Demand, Placed, Unplaced
@@ -178,11 +178,10 @@ async def _choose(scope: Scope, vm_class: VMClass, image: VMImage) -> Outcome | 
         raise LookupError("a place needs a known installation")
     wanted = facts.demand(scope.vm, vm_class, image, installation_id=standing.id)
     async with services.ledger.turn:
-        _seed(scope, standing.id)
         decision = place(
             wanted,
             services.sites(image, scope.key.namespace),
-            services.ledger.residents(),
+            services.everybody(standing.id),
             before=scope.place,
             recovery=standing.recovery,
             refused=services.ledger.refusals(wanted),
@@ -291,10 +290,3 @@ def conflict(scope: Scope, message: str) -> Outcome:
     scope.settle(false(ConditionType.INFRASTRUCTURE_READY, Reason.OWNERSHIP_CONFLICT, message))
     scope.ctx.recorder.event(scope.raw, EventReason.OWNERSHIP_CONFLICT, message, warning=True)
     return Wait(Reason.OWNERSHIP_CONFLICT, message, _SLOW)
-
-
-def _seed(scope: Scope, installation_id: str) -> None:
-    """Fill the ledger from the cache before the first decision of this process."""
-    ledger = scope.services.ledger
-    if not ledger.seeded:
-        ledger.seed(census.residents(scope.ctx.cache, installation_id))

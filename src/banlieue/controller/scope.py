@@ -25,10 +25,11 @@ from banlieue.api.v1alpha1.virtualmachine_status import (
 )
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
-from banlieue.controller import facts, mirror
+from banlieue.controller import census, facts, mirror
 from banlieue.controller.assume import Ledger, Waiting
 from banlieue.controller.atlas import Atlas
 from banlieue.controller.conditions import View
+from banlieue.controller.crowd import Crowd
 from banlieue.controller.installation import InstallationKeeper, Standing
 from banlieue.controller.kinds import Found, MachineKinds, reference_to
 from banlieue.controller.placement import Place, Site
@@ -76,6 +77,12 @@ class Services:
     def site(self, provider: Key, image: VMImage | None, namespace: str) -> Site | None:
         """A Provider as a namespace sees it, None when there is none of that name."""
         return self._atlas.site(provider, image, namespace)
+
+    def everybody(self, installation_id: str) -> Crowd:
+        """All machines; filled from the cache before the first look of this process."""
+        if not self.ledger.seeded:
+            self.ledger.seed(census.residents(self.ctx.cache, installation_id))
+        return self.ledger.residents()
 
     def sites(self, image: VMImage | None, namespace: str) -> list[Site]:
         """All Providers as a namespace sees them."""

@@ -1,5 +1,6 @@
 """One pass over one VirtualMachine: gather, run phases, report."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from banlieue.api.resources import VIRTUAL_MACHINES
@@ -64,14 +65,21 @@ class VirtualMachineReconciler:
         if scope.standing is None or not scope.standing.id:
             return
         resident = facts.resident(scope.vm, scope.vm_class, installation_id=scope.standing.id)
-        self.services.ledger.observe(resident, facts.place_of(scope.vm))
+        ledger = self.services.ledger
+        before = ledger.places(resident.key)
+        ledger.observe(resident, facts.place_of(scope.vm))
+        if before and ledger.places(resident.key) != before:
+            self._wake(ledger.kept_apart(resident.key))
 
     def _forget(self, key: Key) -> None:
         """The room it leaves may be what others wait for: to be apart from it, or its memory."""
-        ledger, ctx = self.services.ledger, self.services.ctx
-        left = ledger.places(key)
+        ledger = self.services.ledger
+        left, relieved = ledger.places(key), ledger.kept_apart(key)
         if ledger.forget(key):
-            relieved = ledger.waiting(namespace=key.namespace)
+            relieved += ledger.waiting(namespace=key.namespace)
             relieved += [it for place in left for it in ledger.short(place.provider)]
-            for waiting in dict.fromkeys(relieved):
-                ctx.enqueue(CONTROLLER, Request(waiting, priority=Priority.RESYNC))
+            self._wake(relieved)
+
+    def _wake(self, keys: Iterable[Key]) -> None:
+        for key in dict.fromkeys(keys):
+            self.services.ctx.enqueue(CONTROLLER, Request(key, priority=Priority.RESYNC))

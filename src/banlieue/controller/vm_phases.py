@@ -17,7 +17,7 @@ from banlieue.controller.redo import redo_refused
 from banlieue.controller.refer import find_machine, make_machine
 from banlieue.controller.scope import Scope
 from banlieue.sdk.conditions import false
-from banlieue.sdk.kube import Obj
+from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 
 _SOON = 0.1
@@ -153,10 +153,24 @@ async def check_placement(scope: Scope) -> Outcome:
     if placed is None or where is None:
         return CONTINUE
     site = scope.services.site(where.provider, scope.image, scope.key.namespace)
-    scope.settle(placement_check.placement(scope.vm, placed, _observed(scope), site))
+    observed = _observed(scope)
+    neighbour = _too_near(scope, Place(where.provider, observed or where.domain))
+    scope.settle(placement_check.placement(scope.vm, placed, observed, site, neighbour))
     if not scope.view().provisioned:
         _check_image(scope, where)
     return CONTINUE
+
+
+def _too_near(scope: Scope, there: Place) -> Key | None:
+    if scope.standing is None:
+        return None
+    services = scope.services
+    return placement_check.too_near(
+        scope.vm,
+        there,
+        services.everybody(scope.standing.id),
+        lambda: services.sites(None, scope.key.namespace),
+    )
 
 
 def _observed(scope: Scope) -> str | None:
