@@ -1,6 +1,8 @@
 """Why nobody can take a machine: the closest misses first, short, and quiet while figures move."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -173,3 +175,9 @@ def test_no_message_is_too_long_or_empty(
 def test_every_filter_is_named_once() -> None:
     names = [name for name, _ in (*SITE_FILTERS, *DOMAIN_FILTERS)]
     assert len(set(names)) == len(names)
+
+
+def test_the_documentation_lists_the_filters_in_their_order() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "scheduling.md"
+    listed = re.findall(r"^\| `(\w+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed == [name for name, _ in (*SITE_FILTERS, *DOMAIN_FILTERS)]
