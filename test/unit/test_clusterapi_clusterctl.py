@@ -93,6 +93,12 @@ def test_no_request_leaves_but_to_the_cluster(clusterctl: Clusterctl) -> None:
     assert environment["NO_PROXY"] == "10.88.254.2"
 
 
+def test_hosts_of_any_form_are_left_out_of_the_proxy(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text("clusters: [{cluster: {server: 'https://[fd00::1]:6443/prefix'}}]")
+    assert Clusterctl(tmp_path, path).environment()["NO_PROXY"] == "fd00::1"
+
+
 def test_variables_of_templates_are_passed_on(fake: Fake, tmp_path: Path) -> None:
     fake('echo "$VSPHERE_SERVER"')
     clusterctl = Clusterctl(tmp_path, variables={"VSPHERE_SERVER": "vc.example"})

@@ -86,6 +86,7 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def cluster(done: list[str], monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     fake = FakeCluster(done)
     monkeypatch.setattr(command, "cluster_from_environment", lambda *_: fake)
+    monkeypatch.setattr(command, "find_tool", lambda name: Path("/tools") / name)
     return fake
 
 
@@ -110,7 +111,9 @@ def test_the_command_says_how_to_go_on(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(["init", "--name", "fake"]) == 0
-    assert f"KUBECONFIG={cluster.kubeconfig}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"KUBECONFIG={cluster.kubeconfig}\n" in told
+    assert "/tools/clusterctl --config " in told
 
 
 def test_the_command_waits_for_webhooks(

@@ -14,7 +14,7 @@ from hack.cluster.clusterapi.webhooks import WebhookError, await_webhooks
 from hack.cluster.interface import ClusterError
 from hack.components import ReleaseError
 from hack.images.store import ImageError
-from hack.tools.catalog import ToolError
+from hack.tools.catalog import ToolError, find_tool
 
 _FAILURES: Final = (
     ClusterError,
@@ -55,8 +55,11 @@ def _in_cluster(command: str, name: str) -> None:
         print(f"every webhook answers, after {seconds:.1f} s")
         return
     clusterctl = install(cluster, _say)
-    print(f"KUBECONFIG={cluster.kubeconfig}")
-    print(f"for clusterctl: export REPO={clusterctl.repository}; --config {CONFIGURATION}")
+    print(f"""
+to use clusterctl and kubectl yourself:
+  export KUBECONFIG={cluster.kubeconfig}
+  export REPO={clusterctl.repository} CLUSTERCTL_DISABLE_VERSIONCHECK=true
+  {find_tool("clusterctl")} --config {CONFIGURATION} upgrade plan""")
 
 
 def _say(line: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -146,8 +147,8 @@ class Clusterctl:
         if self.kubeconfig is None:
             return []
         content: Any = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
-        servers = [entry["cluster"]["server"] for entry in content["clusters"]]
-        return [server.split("://")[-1].split("/")[0].rsplit(":", 1)[0] for server in servers]
+        servers = [urlsplit(entry["cluster"]["server"]) for entry in content["clusters"]]
+        return [server.hostname for server in servers if server.hostname]
 
 
 def _text(output: object) -> str:

@@ -34,8 +34,10 @@ def kubectl(
     flags = [
         f"--kubeconfig={kubeconfig}",
         f"--cache-dir={Store.from_environment().cache.parent / 'kubectl'}",
-        f"--request-timeout={_REQUEST_SECONDS}s",
     ]
+    # One that waits has a limit of its own, and its watch may last as long.
+    if arguments[0] != "wait":
+        flags.append(f"--request-timeout={_REQUEST_SECONDS}s")
     answer = subprocess.run(
         [str(find_tool("kubectl")), *flags, *arguments],
         input=json.dumps(input) if input else "",
