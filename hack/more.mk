@@ -6,6 +6,8 @@ help-more: ## Show these
 lock: ## Renew the hashed requirement locks (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements/dev.txt
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/run.txt
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --extra libvirt -c requirements/run.txt -o requirements/image.txt
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 
 image: setup ## Only the container image, into the cache; prints where and how big
 	@$(BIN)/python -m hack.images
