@@ -110,6 +110,14 @@ class Oracle:
             yield
         finally:
             self.restoring = before
+            if not before:
+                self._leave_lost()
+
+    def _leave_lost(self) -> None:
+        """VMs whose VirtualMachines did not come back are nobody's; they are reported, and stay."""
+        there = {obj["metadata"]["name"] for obj in self.cluster.virtual_machines()}
+        for made in self.made.values():
+            made.left = made.left or made.owner not in there
 
     def note_foreign(self, world: SimWorld, vm_id: str) -> None:
         """This VM is not ours and stays as it is now; gone ones are forgotten."""
@@ -191,9 +199,14 @@ class Oracle:
     def _follow_rebind(self, machine: Obj) -> None:
         uuid = ((machine.get("spec") or {}).get("instance") or {}).get("uuid")
         for made in self.made.values():
-            if made.uuid == uuid and made.left:
+            if made.uuid == uuid and made.left and not self._has_other(made):
                 made.left = False
                 self.leaked.pop(made.uuid, None)
+
+    def _has_other(self, made: Made) -> bool:
+        """Whether its owner got another VM since this one was left."""
+        same = (it for it in self.made.values() if it.owner == made.owner and it is not made)
+        return any(it.epoch == made.epoch and not it.left for it in same)
 
     # The backends.
 

@@ -12,7 +12,7 @@ from banlieue.sdk.testing.plain import clone
 from test.simulation.actions import Actor
 from test.simulation.cluster import CONTROLLER, Cluster
 from test.simulation.oracle import Oracle
-from test.simulation.platform import SYSTEM
+from test.simulation.platform import NAMESPACE, SYSTEM
 
 _KINDS: tuple[Resource, ...] = (VIRTUAL_MACHINES, SIMULATED_MACHINES)
 _STRIPPED = (
@@ -73,12 +73,29 @@ class Restores(Actor):
             obj = self.rng.choice(machines)
             self._force(SIMULATED_MACHINES, Key.of(obj))
 
+    def second_thoughts(self) -> None:
+        """A deletion that cannot go on is taken back from a backup made in the middle of it."""
+        if (name := self.any_name()) is None:
+            return
+        for world in self.cluster.worlds.values():
+            world.act("deny", privilege="Delete")
+        self.cluster.log(f"user deletes {name}")
+        self.cluster.api.drop(VIRTUAL_MACHINES, Key(NAMESPACE, name))
+        self.cluster.loop.call_later(self.rng.choice((1.0, 20.0)), self._take_back)
+
+    def _take_back(self) -> None:
+        self.save_objects()
+        self._restore(self.files[-1], everything=True)
+        for world in self.cluster.worlds.values():
+            world.act("allow")
+
     def restore_objects(self) -> None:
         """A backup tool brings back what was there, in some order, after all or some is lost."""
-        if not self.files:
-            return
-        saved = list(self.rng.choice(self.files))
-        everything, status = self.rng.random() < 0.5, self.rng.random() < 0.5
+        if self.files:
+            self._restore(self.rng.choice(self.files), everything=self.rng.random() < 0.5)
+
+    def _restore(self, file: list[tuple[Resource, Obj]], *, everything: bool) -> None:
+        saved, status = list(file), self.rng.random() < 0.5
         self.cluster.log(f"objects are restored, all: {everything}, with status: {status}")
         with self.oracle.restore():
             if everything:
