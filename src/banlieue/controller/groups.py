@@ -17,6 +17,8 @@ _MAX_GROUPS = 64
 Identity = tuple[object, ...]
 """What two equal selectors have in common."""
 
+_Label = tuple[str, str]
+
 Everywhere = Mapping[Place, Collection[Key]]
 """Machines by the place they are in."""
 
@@ -68,9 +70,9 @@ class Namespace:
 
     def __init__(self) -> None:
         self.residents: dict[Key, Resident] = {}
-        self._labelled: dict[tuple[str, str], dict[Key, Resident]] = {}
+        self._labelled: dict[_Label, dict[Key, Resident]] = {}
         self._groups: OrderedDict[Identity, _Group] = OrderedDict()
-        self._alone: dict[tuple[str, Identity], _Group] = {}
+        self._alone: dict[_Label | None, dict[tuple[str, Identity], _Group]] = {}
 
     def put(self, resident: Resident) -> None:
         """Add a machine that is not known."""
@@ -81,7 +83,8 @@ class Namespace:
             if group.selector.matches(resident.labels):
                 group.put(resident)
         for name, term in _required(resident.apart):
-            self._alone.setdefault(name, _Group(term.selector)).put(resident)
+            alone = self._alone.setdefault(_shelf(term.selector), {})
+            alone.setdefault(name, _Group(term.selector)).put(resident)
 
     def drop(self, resident: Resident) -> None:
         """Take a machine out."""
@@ -93,12 +96,8 @@ class Namespace:
                 del self._labelled[label]
         for group in self._groups.values():
             group.drop(resident)
-        for name, _ in _required(resident.apart):
-            alone = self._alone.get(name)
-            if alone is not None:
-                alone.drop(resident)
-                if not alone.places:
-                    del self._alone[name]
+        for name, term in _required(resident.apart):
+            self._drop_alone(_shelf(term.selector), name, resident)
 
     def matching(self, selector: LabelSelector) -> Everywhere:
         """The machines whose labels a selector matches, by place."""
@@ -116,14 +115,33 @@ class Namespace:
 
     def alone(self, labels: Mapping[str, str]) -> Iterator[Solitude]:
         """Required terms of the machines here that match these labels."""
-        for (topology_key, _), group in self._alone.items():
-            if group.selector.matches(labels):
-                yield Solitude(topology_key, group.selector, group.places)
+        for shelf in (None, *labels.items()):
+            for (topology_key, _), group in self._alone.get(shelf, {}).items():
+                if group.selector.matches(labels):
+                    yield Solitude(topology_key, group.selector, group.places)
+
+    def _drop_alone(
+        self, shelf: _Label | None, name: tuple[str, Identity], resident: Resident
+    ) -> None:
+        there = self._alone.get(shelf, {})
+        group = there.get(name)
+        if group is None:
+            return
+        group.drop(resident)
+        if not group.places:
+            del there[name]
+        if not there:
+            del self._alone[shelf]
 
     def _near(self, selector: LabelSelector) -> Iterable[Resident]:
         """Few machines that include all that match: those with the rarest label asked for."""
         asked = [self._labelled.get(label, {}) for label in selector.match_labels.items()]
         return min((*asked, self.residents), key=len).values()
+
+
+def _shelf(selector: LabelSelector) -> _Label | None:
+    """One label that everything a selector matches has, None when it asks for none."""
+    return min(selector.match_labels.items(), default=None)
 
 
 def _required(terms: Iterable[Apart]) -> Iterator[tuple[tuple[str, Identity], Apart]]:
