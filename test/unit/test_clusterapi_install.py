@@ -1,3 +1,6 @@
+import io
+import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +11,16 @@ import banlieue
 from hack.cluster.clusterapi import __main__ as command
 from hack.cluster.clusterapi import install as module
 from hack.cluster.clusterapi.clusterctl import Clusterctl
-from hack.cluster.clusterapi.install import OUR_IMAGE, install, release
+from hack.cluster.clusterapi.install import (
+    OUR_IMAGE,
+    image_id,
+    install,
+    release,
+    restart_stale,
+)
 from hack.cluster.clusterapi.repository import Upstream
 from hack.cluster.interface import ClusterError, Leave
+from hack.images.store import ImageError
 
 ARCHIVES = Path("/archives")
 
@@ -78,6 +88,8 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(module, "archive_of", archive_of)
     monkeypatch.setattr(Clusterctl, "init", init)
     monkeypatch.setattr(module, "await_webhooks", await_webhooks)
+    monkeypatch.setattr(module, "image_id", lambda archive: f"id of {archive.name}")
+    monkeypatch.setattr(module, "restart_stale", lambda _, wanted, __: done.append(f"run {wanted}"))
     monkeypatch.setattr(command, "await_webhooks", await_webhooks)
     return done
 
@@ -102,6 +114,7 @@ def test_images_are_there_before_pods_ask_for_them(cluster: FakeCluster, done: l
         "load cluster-api-control-plane-kubeadm:v1.14.2",
         f"load {OUR_IMAGE.removeprefix('localhost/')}",
         "init /kubeconfig",
+        f"run id of {OUR_IMAGE.removeprefix('localhost/')}",
         "webhooks /kubeconfig",
     ]
     assert any(line.startswith("clusterctl init: done in") for line in said)
@@ -142,3 +155,59 @@ def test_our_release_is_that_of_this_tree(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert release()(tmp_path) == "v0.3.0-rc.1"
     assert release("v0.3.1")(tmp_path) == "v0.3.1"
     assert written == [(tmp_path, "v0.3.0-rc.1", OUR_IMAGE), (tmp_path, "v0.3.1", OUR_IMAGE)]
+
+
+class Pods:
+    """A cluster whose pods run an image; notes restarts."""
+
+    def __init__(self, *running: str) -> None:
+        self.running = running
+        self.done: list[str] = []
+
+    def __call__(self, _: Path, *arguments: str) -> str:
+        if arguments[0] == "get":
+            return " ".join(self.running)
+        self.done.append(" ".join(arguments[:2]))
+        return ""
+
+
+def test_pods_with_an_older_image_of_the_same_name_start_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pods = Pods("sha256:new", "sha256:old")
+    monkeypatch.setattr(module, "kubectl", pods)
+    restart_stale(Path("/kubeconfig"), "sha256:new")
+    assert pods.done == ["rollout restart", "rollout status"]
+
+
+@pytest.mark.parametrize("running", [(), ("sha256:new", "localhost/banlieue@sha256:new")])
+def test_pods_with_the_image_of_the_tree_are_left_in_peace(
+    monkeypatch: pytest.MonkeyPatch, running: tuple[str, ...]
+) -> None:
+    pods = Pods(*running)
+    monkeypatch.setattr(module, "kubectl", pods)
+    restart_stale(Path("/kubeconfig"), "sha256:new")
+    assert pods.done == []
+
+
+@pytest.mark.parametrize("config", ["abc.json", "blobs/sha256/abc"])
+def test_an_image_is_known_by_its_configuration(tmp_path: Path, config: str) -> None:
+    archive = tmp_path / "image.tar"
+    write_tar(archive, json.dumps([{"Config": config}]))
+    assert image_id(archive) == "sha256:abc"
+
+
+@pytest.mark.parametrize("manifest", ["[]", "no json", None])
+def test_another_archive_is_refused(tmp_path: Path, manifest: str | None) -> None:
+    archive = tmp_path / "image.tar"
+    write_tar(archive, manifest)
+    with pytest.raises(ImageError, match="no docker-archive of one image"):
+        image_id(archive)
+
+
+def write_tar(path: Path, manifest: str | None) -> None:
+    with tarfile.open(path, "w") as tar:
+        if manifest is not None:
+            member = tarfile.TarInfo("manifest.json")
+            member.size = len(manifest)
+            tar.addfile(member, io.BytesIO(manifest.encode()))

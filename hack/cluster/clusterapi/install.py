@@ -1,5 +1,7 @@
 """Cluster API and banlieue in a management cluster, as users install them: images, `init`, wait."""
 
+import json
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,12 +10,20 @@ from typing import Final
 
 import banlieue
 from hack.cluster.clusterapi.clusterctl import Clusterctl
-from hack.cluster.clusterapi.repository import Upstream, WriteRelease, cached_repository
+from hack.cluster.clusterapi.kubectl import kubectl
+from hack.cluster.clusterapi.repository import (
+    PROVIDER,
+    Upstream,
+    WriteRelease,
+    cached_repository,
+)
 from hack.cluster.clusterapi.webhooks import await_webhooks
 from hack.cluster.interface import Cluster
 from hack.components import semantic_version, write_components
 from hack.images.catalog import archive_of
+from hack.images.store import ImageError
 
+NAMESPACE: Final = "banlieue-system"
 OUR_IMAGE: Final = "localhost/banlieue:dev"
 
 _WEBHOOK_SECONDS: Final = 120
@@ -24,7 +34,8 @@ Say = Callable[[str], None]
 def install(cluster: Cluster, say: Say = lambda _: None) -> Clusterctl:
     """Bring everything into a cluster that is up, and return once every webhook answers.
 
-    What is there already stays as it is, so that this may be repeated.
+    What is there already stays as it is, so that this may be repeated; only our pods are started
+    again when their image is another than the one of this tree.
 
     Args:
         cluster: The management cluster.
@@ -39,17 +50,21 @@ def install(cluster: Cluster, say: Say = lambda _: None) -> Clusterctl:
     upstream = Upstream.pinned()
     with _step("repository", say):
         repository = cached_repository(upstream, release())
-    load_images(cluster, upstream, say)
+    ours = load_images(cluster, upstream, say)
     clusterctl = Clusterctl(repository, cluster.kubeconfig)
     with _step("clusterctl init", say):
         clusterctl.init()
+    restart_stale(cluster.kubeconfig, image_id(ours), say)
     with _step("webhooks", say):
         await_webhooks(cluster.kubeconfig, _WEBHOOK_SECONDS)
     return clusterctl
 
 
-def load_images(cluster: Cluster, upstream: Upstream, say: Say = lambda _: None) -> None:
+def load_images(cluster: Cluster, upstream: Upstream, say: Say = lambda _: None) -> Path:
     """Load the images that the repository's components name, made now when they are stale.
+
+    Returns:
+        The archive of our own image.
 
     Raises:
         ImageError: One of them cannot be made.
@@ -60,6 +75,44 @@ def load_images(cluster: Cluster, upstream: Upstream, say: Say = lambda _: None)
         archives = [archive_of(name, say=say) for name in names]
     with _step("images into the cluster", say):
         cluster.load(*archives)
+    return archives[-1]
+
+
+def restart_stale(kubeconfig: Path, wanted: str, say: Say = lambda _: None) -> None:
+    """Start our pods again, if they run an older image of the same name, and wait for them.
+
+    Args:
+        kubeconfig: An administrator of the cluster.
+        wanted: The image they should run, as `image_id` says it.
+        say: Is told if that is necessary.
+
+    Raises:
+        KubectlError: They did not come up within three minutes, or cannot be asked for.
+    """
+    selected = ("--namespace", NAMESPACE, "--selector", f"cluster.x-k8s.io/provider={PROVIDER}")
+    columns = "jsonpath={.items[*].status.containerStatuses[*].imageID}"
+    found = kubectl(kubeconfig, "get", "pods", *selected, "-o", columns)
+    if all(wanted in running for running in found.split()):
+        return
+    with _step("our pods, again with the new image", say):
+        kubectl(kubeconfig, "rollout", "restart", "deployment", *selected)
+        kubectl(kubeconfig, "rollout", "status", "deployment", *selected, "--timeout=180s")
+
+
+def image_id(archive: Path) -> str:
+    """What a kubelet calls the image of a docker-archive: `sha256:` and its configuration's digest.
+
+    Raises:
+        ImageError: It is no docker-archive.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            manifest = tar.extractfile("manifest.json")
+            (image,) = json.loads(manifest.read() if manifest else "[]")
+    except (KeyError, ValueError, tarfile.TarError) as error:
+        raise ImageError(f"{archive} is no docker-archive of one image") from error
+    digest = Path(image["Config"]).name.removesuffix(".json")
+    return f"sha256:{digest}"
 
 
 def kept_repository() -> Path:

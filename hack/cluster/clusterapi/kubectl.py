@@ -36,7 +36,7 @@ def kubectl(
         f"--cache-dir={Store.from_environment().cache.parent / 'kubectl'}",
     ]
     # One that waits has a limit of its own, and its watch may last as long.
-    if arguments[0] != "wait":
+    if arguments[0] != "wait" and arguments[:2] != ("rollout", "status"):
         flags.append(f"--request-timeout={_REQUEST_SECONDS}s")
     answer = subprocess.run(
         [str(find_tool("kubectl")), *flags, *arguments],
