@@ -29,8 +29,15 @@ class Server:
         self.idle: str | None = None
         self.unreachable_until = 0
 
-    def __call__(self, _: Path, *arguments: str, input: Object) -> str:  # noqa: A002 - as the real one
+    def __call__(
+        self,
+        _: Path,
+        *arguments: str,
+        input: Object,  # noqa: A002 - as the real one
+        request_seconds: int,
+    ) -> str:
         assert "--dry-run=server" in arguments
+        assert request_seconds < 10
         self.requests += 1
         if self.requests <= self.unreachable_until:
             raise KubectlError('failed calling webhook "x": connection refused')

@@ -19,6 +19,7 @@ def kubectl(
     kubeconfig: Path,
     *arguments: str,
     input: dict[str, Any] | None = None,  # noqa: A002 - as in subprocess
+    request_seconds: int = _REQUEST_SECONDS,
 ) -> str:
     """Run kubectl and return what it printed.
 
@@ -26,6 +27,7 @@ def kubectl(
         kubeconfig: Whose cluster, and as whom.
         arguments: As on its command line.
         input: An object for `-f -`.
+        request_seconds: How long one request may take, but for those that wait.
 
     Raises:
         ToolError: It is not built.
@@ -37,7 +39,7 @@ def kubectl(
     ]
     # One that waits has a limit of its own, and its watch may last as long.
     if arguments[0] != "wait" and arguments[:2] != ("rollout", "status"):
-        flags.append(f"--request-timeout={_REQUEST_SECONDS}s")
+        flags.append(f"--request-timeout={request_seconds}s")
     answer = subprocess.run(
         [str(find_tool("kubectl")), *flags, *arguments],
         input=json.dumps(input) if input else "",

@@ -17,6 +17,8 @@ from hack.cluster.clusterapi.kubectl import KubectlError, kubectl
 Object = dict[str, Any]
 
 _PAUSE_SECONDS: Final = 0.25
+# The server waits up to 10 s for a webhook whose pod is gone; a new pod may answer long before.
+_ANSWER_SECONDS: Final = 5
 _CLUSTER_API: Final = "cluster.x-k8s.io/v1beta2"
 _CONTROL_PLANE: Final = "controlplane.cluster.x-k8s.io/v1beta2"
 _BOOTSTRAP: Final = "bootstrap.cluster.x-k8s.io/v1beta2"
@@ -214,7 +216,8 @@ def _check_defaulting(kubeconfig: Path, defaulting: Defaulting) -> None:
 
 
 def _dry_run(kubeconfig: Path, wanted: Object) -> Object:
+    flags = ("--dry-run=server", "-o", "json", "-f", "-")
     answer: Object = json.loads(
-        kubectl(kubeconfig, "create", "--dry-run=server", "-o", "json", "-f", "-", input=wanted)
+        kubectl(kubeconfig, "create", *flags, input=wanted, request_seconds=_ANSWER_SECONDS)
     )
     return answer
