@@ -73,6 +73,8 @@ async def test_a_value_restarts_the_vm_once_as_its_power_off_mode_says(
     bench.restart()
     await bench.run()
     assert _restarts(bench) == 1
+    told = [event.reason for event in bench.recorder.events]
+    assert told.count("Restarted") == 1
 
 
 async def test_while_it_restarts_the_machine_says_so(bench: MachineBench) -> None:
@@ -111,6 +113,7 @@ async def test_a_guest_that_must_obey_and_does_not_is_said_to_hang(bench: Machin
     bench.clock.advance(20)
     await bench.reconciler.reconcile(MACHINE)
     assert bench.condition("Ready") == ("False", "ShutdownTimedOut")
+    assert bench.condition("PowerStateSynced") == ("True", "PowerStateSynced")
     assert bench.vms()[0].last_boot == before
     assert _recorded(bench) is None
 
@@ -291,3 +294,16 @@ async def test_a_namespace_that_lost_access_restarts_nothing(bench: MachineBench
     await bench.run()
     assert _restarts(bench) == 0
     assert bench.condition("Ready") == ("False", "ProviderNotAllowed")
+
+
+async def test_a_guest_that_does_not_stop_in_time_is_said_where_power_is_told(
+    bench: MachineBench,
+) -> None:
+    await _running(bench, powerOffMode="Soft", powerOffTimeoutSeconds=10)
+    bench.control("hang_guest", vm=bench.vms()[0].id)
+    bench.edit(powerState="PoweredOff")
+    await bench.reconciler.reconcile(MACHINE)
+    bench.clock.advance(20)
+    await bench.reconciler.reconcile(MACHINE)
+    for kind in ("Ready", "PowerStateSynced"):
+        assert bench.condition(kind) == ("False", "ShutdownTimedOut")

@@ -39,15 +39,7 @@ def notes(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator
     if after.addresses and not before.addresses:
         found = after.addresses[0].address
         yield Note(EventReason.ADDRESS_ASSIGNED, f"Address {found} became known")
-    if _restarted(before, after):
-        yield Note(EventReason.RESTARTED, "The machine was restarted")
     yield from _trouble(before, after)
-
-
-def _restarted(before: VirtualMachineStatus, after: VirtualMachineStatus) -> bool:
-    """Whether a restart ended; a time that is only recorded as done restarted nothing."""
-    moved = before.last_restart_time != after.last_restart_time
-    return moved and _infrastructure(before)[0] == Reason.RESTARTING
 
 
 def _power(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:

@@ -193,13 +193,25 @@ def _as_before(report: Report, kind: ConditionType) -> Finding:
 
 def _power(report: Report) -> Finding:
     if report.seen is None:
-        return _as_before(report, ConditionType.POWER_STATE_SYNCED)
+        return _unseen_power(report)
     if POWER not in report.differing:
         return true(ConditionType.POWER_STATE_SYNCED, Reason.POWER_STATE_SYNCED)
     reason, message = _why(report.outcome)
     if isinstance(report.outcome, Wait):
         return false(ConditionType.POWER_STATE_SYNCED, reason, message)
     return false(ConditionType.POWER_STATE_SYNCED, Reason.DRIFT_DETECTED, "changed on the backend")
+
+
+def _unseen_power(report: Report) -> Finding:
+    """What is known of the power state without a look: a guest that did not stop in time is on."""
+    reason, message = _why(report.outcome)
+    machine = report.machine
+    if (
+        reason is Reason.SHUTDOWN_TIMED_OUT
+        and machine.status.power_state is not machine.spec.wanted_power_state
+    ):
+        return false(ConditionType.POWER_STATE_SYNCED, reason, message)
+    return _as_before(report, ConditionType.POWER_STATE_SYNCED)
 
 
 def _up_to_date(report: Report) -> Finding:

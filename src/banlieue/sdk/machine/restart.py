@@ -10,9 +10,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from banlieue.api.reasons import Reason
+from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import PowerState
 from banlieue.sdk.driver import RESTART, MachinePlan, MachineState
+from banlieue.sdk.kube import Obj
 from banlieue.sdk.machine import drift, life, plan, writes
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
@@ -21,10 +23,32 @@ from banlieue.sdk.phases import run_phases
 
 async def note_restarted(scope: Scope) -> Outcome:
     """Has a restart ended that this process, or one before it, sent?"""
-    recorded = scope.machine.status.task
-    if recorded is not None and recorded.operation == RESTART and scope.memory.task is None:
-        scope.memory.restarted = recorded.started_at
+    recorded, memory = scope.machine.status.task, scope.memory
+    if recorded is None or recorded.operation != RESTART or memory.task is not None:
+        return CONTINUE
+    if recorded.id is not None and memory.restarted != recorded.started_at:
+        # Only here it is known: a status tells as well of restarts that were not needed.
+        scope.ctx.recorder.event(
+            _told_of(scope), EventReason.RESTARTED, "The machine was restarted"
+        )
+    memory.restarted = recorded.started_at
     return CONTINUE
+
+
+def _told_of(scope: Scope) -> Obj:
+    """What the user looks at: the VirtualMachine where there is one, else the machine."""
+    reference = scope.machine.spec.virtual_machine_ref
+    if reference is None:
+        return scope.raw
+    return {
+        "apiVersion": VIRTUAL_MACHINES.api_version,
+        "kind": VIRTUAL_MACHINES.kind,
+        "metadata": {
+            "namespace": scope.key.namespace,
+            "name": reference.name,
+            "uid": reference.uid,
+        },
+    }
 
 
 async def restart(scope: Scope) -> Outcome:

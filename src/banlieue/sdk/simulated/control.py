@@ -178,6 +178,10 @@ class Control:
         """Switch a VM at once."""
         self._hypervisor.set_power(self._any(vm), power, self._hypervisor.time())
 
+    def set_cpus(self, vm: str, cpus: int) -> None:
+        """Give a VM another number of CPUs at once."""
+        self._change(vm, cpus=cpus)
+
     def hide(self, vm: str) -> None:
         """Take the right to see a VM from every account."""
         self._change(vm, hidden=True)
