@@ -54,13 +54,20 @@ class Authority:
         Args:
             common_name: Subject of a new one.
             pair: What `pair` of an earlier one gave.
+
+        Raises:
+            ValueError: The pair is damaged, or its key is of another certificate.
+            TypeError: Its key is of another type.
         """
         if pair is not None:
             key = serialization.load_pem_private_key(pair.key, password=None)
             if not isinstance(key, ec.EllipticCurvePrivateKey):
                 raise TypeError("the authority's key is no elliptic curve key")
             self._key = key
-            self._name = x509.load_pem_x509_certificate(pair.certificate).subject
+            certificate = x509.load_pem_x509_certificate(pair.certificate)
+            if certificate.public_key() != key.public_key():
+                raise ValueError("the authority's key is not that of its certificate")
+            self._name = certificate.subject
             self._certificate = pair.certificate
             return
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -79,6 +86,12 @@ class Authority:
     def certificate(self) -> bytes:
         """Its own certificate, PEM."""
         return self._certificate
+
+    @property
+    def validity(self) -> tuple[datetime, datetime]:
+        """Begin and end of its own validity, in UTC."""
+        certificate = x509.load_pem_x509_certificate(self._certificate)
+        return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
     @property
     def pair(self) -> KeyPair:

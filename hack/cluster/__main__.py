@@ -10,6 +10,7 @@ from typing import Final
 
 from hack.cluster.choose import cluster_from_environment, names_of_clusters
 from hack.cluster.interface import ClusterError, Leave
+from hack.cluster.oserrors import told
 from hack.tools.catalog import ToolError
 
 _DEFAULT_NAME: Final = "banlieue"
@@ -32,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {told(error)}", file=sys.stderr)
         return 1
     except _Interrupted:
-        print("interrupted; nothing is left running", file=sys.stderr)
+        print("interrupted; `python -m hack.cluster status` says what is there", file=sys.stderr)
         return _ENDED_BY_SIGNAL
     return 0
 
@@ -71,10 +72,17 @@ def _load(chosen: argparse.Namespace) -> None:
 
 def _status(chosen: argparse.Namespace) -> None:
     names = [chosen.name] if chosen.name else names_of_clusters()
+    broken = []
     for name in names:
-        print(cluster_from_environment(name).status())
+        try:
+            print(cluster_from_environment(name).status())
+        except ClusterError as error:
+            # The others are asked for too.
+            broken.append(f"{name}: {error}")
     if not names:
         print("there are no clusters")
+    if broken:
+        raise ClusterError("\n".join(broken))
 
 
 def _logs(chosen: argparse.Namespace) -> None:

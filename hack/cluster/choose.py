@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hack.cluster.interface import Cluster, ClusterError
+from hack.cluster.interface import Cluster, ClusterError, is_name
 from hack.cluster.kind import KindCluster
 from hack.cluster.local.paths import clusters_directory
 from hack.cluster.local.record import FILE
@@ -17,7 +17,11 @@ def names_of_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
     folder = clusters_directory(environ)
     if not folder.is_dir():
         return []
-    return sorted(entry.name for entry in folder.iterdir() if (entry / FILE).is_file())
+    return sorted(
+        entry.name
+        for entry in folder.iterdir()
+        if is_name(entry.name) and os.path.lexists(entry / FILE)
+    )
 
 
 def cluster_from_environment(

@@ -12,9 +12,14 @@ class ClusterError(Exception):
     """A cluster cannot do what was asked; the message says what to do about it."""
 
 
+def is_name(text: str) -> bool:
+    """Whether this can be the name of a cluster, whatever it is made of."""
+    return _NAME.fullmatch(text) is not None
+
+
 def require_name(name: str) -> None:
-    """Raise ClusterError unless this can be the name of a cluster, whatever it is made of."""
-    if not _NAME.fullmatch(name):
+    """Raise ClusterError unless this can be the name of a cluster."""
+    if not is_name(name):
         raise ClusterError(
             f"{name!r} is no name for a cluster: "
             "up to 30 lower-case letters, digits and dashes, no dash at either end"

@@ -1,3 +1,4 @@
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,3 +45,11 @@ def test_tails_show_the_ends_of_all_logs(tmp_path: Path) -> None:
     assert " 996\n" not in said
     assert " broken" in said
     assert not node_control.tails(tmp_path / "missing")
+
+
+def test_tails_leave_out_what_an_earlier_run_said(tmp_path: Path) -> None:
+    for name, when in (("old.log", 100), ("new.log", 300)):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+        os.utime(tmp_path / name, (when, when))
+    assert node_control.tails(tmp_path, since=200) == "--- new.log\nnew.log"
+    assert node_control.tails(tmp_path).startswith("--- old.log")

@@ -196,7 +196,7 @@ def test_all_that_is_missing_is_named_with_its_remedy(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    monkeypatch.setattr(checks, "which", lambda _: None)
+    monkeypatch.setattr(checks, "find_program", lambda _: None)
     monkeypatch.setattr(checks, "_PLUGIN_FOLDERS", [str(tmp_path)])
     with pytest.raises(ClusterError) as caught:
         checks.find_programs()

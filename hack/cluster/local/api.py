@@ -1,15 +1,17 @@
 """The few questions to the API server that tell whether a cluster is up."""
 
+import http.client
 import json
 import ssl
-import urllib.error
 import urllib.request
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from hack.cluster.interface import ClusterError
 from hack.cluster.local.paths import Place
 from hack.cluster.local.pki import NODE_NAME
 from hack.cluster.local.ranges import Range
+from hack.cluster.oserrors import told
 
 _ANSWER_SECONDS: Final = 5.0
 
@@ -18,9 +20,16 @@ class Api:
     """The API server of a cluster, as its administrator sees it. Never ready is an answer too."""
 
     def __init__(self, place: Place, addresses: Range) -> None:
+        """Read the certificates; raises ClusterError when they are of no use."""
         self._url = addresses.api_url
-        tls = ssl.create_default_context(cafile=str(place.pki / "ca.crt"))
-        tls.load_cert_chain(place.pki / "admin.crt", place.pki / "admin.key")
+        try:
+            tls = ssl.create_default_context(cafile=str(place.pki / "ca.crt"))
+            tls.load_cert_chain(place.pki / "admin.crt", place.pki / "admin.key")
+        except OSError as error:
+            raise ClusterError(
+                f"the certificates in {place.pki} cannot be used ({told(error)}); "
+                f"run: python -m hack.cluster down --purge --name {place.name}"
+            ) from error
         # A proxy of the host's environment has nothing to do with it.
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
@@ -78,7 +87,7 @@ class Api:
             with self._opener.open(f"{self._url}{path}", timeout=_ANSWER_SECONDS) as response:
                 content: bytes = response.read()
                 return content
-        except (OSError, urllib.error.URLError):
+        except (OSError, http.client.HTTPException):
             return None
 
 

@@ -10,24 +10,14 @@ from typing import Final
 from hack.cluster.interface import ClusterError
 from hack.cluster.local import render
 from hack.cluster.local.paths import VARIABLE
+from hack.cluster.local.programs import PACKAGES, find_program
 from hack.tools.catalog import ToolError, find_tool
 
 BUILD: Final = "python hack/tools/build.py --group cluster"
 
-_PROGRAMS: Final = {
-    "runc": "runc",
-    "nft": "nftables",
-    "ip": "iproute2",
-    "unshare": "util-linux",
-    "nsenter": "util-linux",
-    "setsid": "util-linux",
-    "mount": "mount",
-}
 _PLUGINS: Final = ("ptp", "host-local", "loopback")
 _PLUGINS_PACKAGE: Final = "containernetworking-plugins"
 _PLUGIN_FOLDERS: Final = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
-# Where administration programs are; the PATH of a plain user may lack them.
-_SEARCHED: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 # Containers' layers are mounted on top of it, which these cannot carry.
 _UNFIT_FILE_SYSTEMS: Final = ("overlay", "aufs", "tmpfs", "ramfs", "ecryptfs", "nfs", "fuse", "9p")
 _MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -67,7 +57,7 @@ def find_programs() -> Programs:
     Raises:
         ClusterError: Something is missing; the message names all that is, and the commands.
     """
-    packages = {package for name, package in _PROGRAMS.items() if which(name) is None}
+    packages = {package for name, package in PACKAGES.items() if find_program(name) is None}
     cni = _plugin_folder()
     if cni is None:
         packages.add(_PLUGINS_PACKAGE)
@@ -86,7 +76,7 @@ def find_programs() -> Programs:
         )
     if unbuilt:
         problems.append("\n  ".join([f"tools are not built; run `{BUILD}`:", *unbuilt]))
-    runc = which("runc")
+    runc = find_program("runc")
     if problems or runc is None or cni is None:
         raise ClusterError("\n".join(problems))
     return Programs(tools, runc, cni)
@@ -133,12 +123,6 @@ def mounts_below(folder: Path, mountinfo: str | None = None) -> list[Path]:
     text = _MOUNTS.read_text(encoding="utf-8") if mountinfo is None else mountinfo
     points = [Path(line.split()[4].replace("\\040", " ")) for line in text.splitlines()]
     return [point for point in points if point.is_relative_to(folder)]
-
-
-def which(program: str) -> Path | None:
-    """A program of the host, or None."""
-    found = shutil.which(program) or shutil.which(program, path=_SEARCHED)
-    return Path(found) if found else None
 
 
 def _plugin_folder() -> Path | None:

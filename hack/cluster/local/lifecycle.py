@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -16,6 +14,7 @@ from hack.cluster.local import (
     cgroups,
     checks,
     images,
+    logs,
     network,
     node_control,
     pki,
@@ -23,13 +22,14 @@ from hack.cluster.local import (
     ranges,
     record,
     render,
+    teardown,
 )
 from hack.cluster.local.api import Api
 from hack.cluster.local.lock import locked
 from hack.cluster.local.paths import Place
 from hack.cluster.local.ranges import Range
 from hack.cluster.local.record import Phase, Record
-from hack.tools.catalog import find_tool
+from hack.cluster.oserrors import told
 
 Say = Callable[[str], None]
 
@@ -37,10 +37,7 @@ _RANGES_LOCK: Final = ".ranges.lock"
 _READY_SECONDS: Final = 240.0
 _ANSWER_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
-# What a fresh start goes on with: images, certificates, and the record itself.
-_KEPT_FOR_IMAGES: Final = ("containerd", "pki", record.FILE)
-# What has no meaning without a running node.
-_OF_THE_RUN: Final = ("run", "tmp")
+_TELL_SECONDS: Final = 15.0
 
 
 class LocalCluster:
@@ -87,16 +84,20 @@ class LocalCluster:
         checks.require_root()
         checks.require_fit_file_system(self._place.clusters)
         with self._locked():
-            known = record.read(self._place.state)
+            known = self._known()
             if up := self._only_up(known):
                 self._await_api(up)
                 self._say(f"cluster {self.name} is up already")
                 return
             programs = checks.find_programs()
             checks.require_room(self._place.clusters)
-            if known and known.phase is not Phase.DOWN:
+            if known is None or known.phase is Phase.DOWN:
+                teardown.clear_host(self._place)
+            else:
                 self._say(f"the last node of {self.name} ended without `down`; cleaning up first")
-                self._tear_down(known, Leave.EVERYTHING if known.resumable else Leave.IMAGES)
+                teardown.tear_down(
+                    self._place, known, Leave.EVERYTHING if known.resumable else Leave.IMAGES
+                )
             self._bring_up(known, programs, images.pause_archive())
 
     def down(self, leave: Leave = Leave.IMAGES) -> None:
@@ -107,16 +108,17 @@ class LocalCluster:
         """
         checks.require_root()
         with self._locked():
-            known = record.read(self._place.state)
+            known = self._known()
             if known is None:
-                self._sweep_without_record()
-                self._say(f"there is no cluster {self.name}")
+                found = teardown.sweep(self._place)
+                rest = "; removed what was left of one" if found else ""
+                self._say(f"there is no cluster {self.name}{rest}")
                 return
             if leave is Leave.EVERYTHING and known.phase is Phase.STARTING and not known.resumable:
                 # It never got as far as to have anything worth keeping.
                 leave = Leave.IMAGES
             self._say(f"ending cluster {self.name}")
-            self._tear_down(known, leave)
+            teardown.tear_down(self._place, known, leave)
             self._say(f"cluster {self.name} is down; kept: {leave.value}")
 
     def load(self, *archives: Path) -> None:
@@ -132,18 +134,15 @@ class LocalCluster:
             images.load(known.node, archive)
 
     def save_logs(self, directory: Path) -> None:
-        """Copy what daemons and pods said into a directory, as far as it is there."""
-        directory.mkdir(parents=True, exist_ok=True)
-        for source, target in ((self._place.logs, "node"), (self._place.pod_logs, "pods")):
-            # Pods come and go while their logs are copied.
-            with contextlib.suppress(FileNotFoundError, shutil.Error):
-                shutil.copytree(
-                    source, directory / target, dirs_exist_ok=True, ignore_dangling_symlinks=True
-                )
+        """Copy what daemons and pods said into a directory, as far as it is there.
+
+        Raises:
+            ClusterError: Nothing is there, or it cannot be written.
+        """
         known = record.read(self._place.state)
+        logs.save(self._place, directory)
         if known is not None and self._is_running(known):
-            objects = _kubectl(self.kubeconfig, "get", "nodes,pods,events", "-A", "-o=wide")
-            (directory / "objects.txt").write_text(objects, encoding="utf-8")
+            logs.save_objects(self._place, directory)
 
     def status(self) -> str:
         """What is to say of it, in one line."""
@@ -165,6 +164,20 @@ class LocalCluster:
         with locked(self._place.lock, lambda: self._say(waits)):
             yield
 
+    def _known(self) -> Record | None:
+        """The record, or None; an unreadable one is told with what may be behind it."""
+        try:
+            return record.read(self._place.state)
+        except ClusterError as error:
+            running = processes.find(node_control.words(self._place))
+            if not running:
+                raise
+            pids = " ".join(str(process.pid) for process in running)
+            raise ClusterError(
+                f"{error}\nA node of it still runs: once the directory is moved away, "
+                f"`python -m hack.cluster down --name {self.name}` ends it (processes {pids})"
+            ) from error
+
     def _require_up(self) -> Record:
         up = self._only_up(record.read(self._place.state))
         if up is None:
@@ -183,19 +196,17 @@ class LocalCluster:
         return known.node is not None and processes.is_ours(known.node, words)
 
     def _await_api(self, known: Record) -> None:
-        api = Api(self._place, known.range)
-        deadline = time.monotonic() + _ANSWER_SECONDS
-        while not api.ready():
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"the node of {self.name} runs, but its API server does not answer; end it by "
-                    f"`python -m hack.cluster down --name {self.name}` and start it again:\n"
-                    f"{node_control.tails(self._place.logs)}"
-                )
-            time.sleep(_PAUSE_SECONDS)
+        for _ in self._attempts(_ANSWER_SECONDS, "its API server answers"):
+            if Api(self._place, known.range).ready():
+                return
+        raise ClusterError(
+            f"{node_control.tails(self._place.logs)}\n"
+            f"the node of {self.name} runs, but its API server does not answer; end it by "
+            f"`python -m hack.cluster down --name {self.name}` and start it again"
+        )
 
     def _bring_up(self, known: Record | None, programs: checks.Programs, pause: Path) -> None:
-        started = time.monotonic()
+        started, begun = time.monotonic(), time.time()
         resumes = known is not None and known.resumable
         try:
             current = self._reserve(known)
@@ -205,12 +216,14 @@ class LocalCluster:
         # Also when a signal or a plain mistake ends it: nothing half-made may stay.
         except BaseException as error:
             self._say(f"cluster {self.name} does not come up; cleaning up")
-            tails = node_control.tails(self._place.logs)
+            # What a kept cluster said in its last run explains nothing.
+            tails = node_control.tails(self._place.logs, since=begun)
             self._clean_up(
                 Leave.EVERYTHING if resumes else Leave.IMAGES if known else Leave.NOTHING, error
             )
-            if isinstance(error, ClusterError):
-                raise ClusterError(f"{error}\n{tails}".rstrip()) from error
+            if isinstance(error, ClusterError | OSError):
+                what = told(error, self._place.state) if isinstance(error, OSError) else error
+                raise ClusterError(f"{tails}\n{what}".lstrip()) from error
             raise
         self._say(f"cluster {self.name} is up after {time.monotonic() - started:.1f} s")
 
@@ -218,9 +231,9 @@ class LocalCluster:
         try:
             current = record.read(self._place.state)
             if current is None:
-                self._sweep_without_record()
+                teardown.sweep(self._place)
             else:
-                self._tear_down(current, leave)
+                teardown.tear_down(self._place, current, leave)
         except (ClusterError, OSError) as another:
             error.add_note(f"cleaning up failed too: {another}")
             self._say(f"cleaning up failed: {another}")
@@ -284,8 +297,9 @@ class LocalCluster:
             network.connect(place.link, place.name, node.process.pid, addresses)
             node.prepare(programs.tools, addresses)
             self._start_daemons(node, pause, since, addresses)
-            current.changed(phase=Phase.UP, resumable=False).write(place.state)
+            # Its kept objects count as kept until it stays.
             node.stay()
+            current.changed(phase=Phase.UP, resumable=False).write(place.state)
 
     def _start_daemons(
         self, node: node_control.NodeStart, pause: Path, since: datetime, addresses: Range
@@ -305,58 +319,18 @@ class LocalCluster:
     def _await(
         self, node: node_control.NodeStart, condition: Callable[[], bool], what: str
     ) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
-        while not condition():
+        for _ in self._attempts(_READY_SECONDS, what):
+            if condition():
+                return
             node.check()
-            if time.monotonic() > deadline:
-                raise ClusterError(f"gave up after {_READY_SECONDS:.0f} s waiting until {what}")
+        raise ClusterError(f"gave up after {_READY_SECONDS:.0f} s waiting until {what}")
+
+    def _attempts(self, seconds: float, what: str) -> Iterator[None]:
+        """Turns of a loop for that long; whoever watches is told now and then."""
+        begun = told_at = time.monotonic()
+        while (now := time.monotonic()) < begun + seconds:
+            if now >= told_at + _TELL_SECONDS:
+                self._say(f"waiting until {what}, for {now - begun:.0f} s now")
+                told_at = now
+            yield
             time.sleep(_PAUSE_SECONDS)
-
-    def _tear_down(self, known: Record, leave: Leave) -> None:
-        """End the node and remove what it leaves; every step is fine with finding nothing."""
-        place = self._place
-        if known.node is not None:
-            processes.kill(known.node, node_control.words(place))
-        network.disconnect(place.link, place.name)
-        cgroups.remove(place.cgroup, cgroups.hierarchies())
-        mounted = checks.mounts_below(place.state)
-        if mounted:
-            raise ClusterError(
-                f"file systems are mounted in {place.state}: "
-                f"{', '.join(map(str, mounted))}; unmount them, then run the same again"
-            )
-        if leave is Leave.NOTHING:
-            _remove(place.state)
-            return
-        for entry in list(place.state.iterdir()):
-            goes = entry.name not in _KEPT_FOR_IMAGES
-            if entry.name in _OF_THE_RUN or (leave is Leave.IMAGES and goes):
-                _remove(entry)
-        # Written last: whoever is killed before this leaves a record that says what to clean.
-        known.changed(phase=Phase.DOWN, resumable=leave is Leave.EVERYTHING, node=None).write(
-            place.state
-        )
-
-    def _sweep_without_record(self) -> None:
-        # Nothing of ours is on the host without a record, but for an empty directory.
-        network.disconnect(self._place.link, self._place.name)
-        cgroups.remove(self._place.cgroup, cgroups.hierarchies())
-        if self._place.state.is_dir():
-            _remove(self._place.state)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _kubectl(kubeconfig: Path, *arguments: str) -> str:
-    result = subprocess.run(
-        [find_tool("kubectl"), f"--kubeconfig={kubeconfig}", "--request-timeout=30s", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return result.stdout + result.stderr

@@ -1,6 +1,7 @@
 """What the host has of a cluster's network while it is up: one end of a link, and one route."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hack.cluster.interface import ClusterError
+from hack.cluster.local.programs import program
 from hack.cluster.local.ranges import Range
 
 NODE_LINK: Final = "eth0"
@@ -43,11 +45,18 @@ def connect(link: str, name: str, pid: int, addresses: Range) -> None:
         ClusterError: That is not possible; nothing is left then but the link.
     """
     length = addresses.link_length
-    _ip("link", "add", link, "type", "veth", "peer", "name", NODE_LINK, "netns", str(pid))
-    _ip("link", "set", link, "alias", f"{_ALIAS} {name}")
+    inside = (program("nsenter"), f"--target={pid}", "--net", program("ip"))
+    if (_LINKS / link).exists():
+        raise ClusterError(
+            f"there is a link {link} on this host that this cluster has not made; remove it "
+            f"(`ip link delete {link}`), or choose another name for the cluster"
+        )
+    # Made and named in the node, so that the host never has one that does not say whose it is.
+    _run(*inside, "link", "add", NODE_LINK, "type", "veth", "peer", "name", link)
+    _run(*inside, "link", "set", link, "alias", _alias(name))
+    _run(*inside, "link", "set", link, "netns", str(os.getpid()))
     _ip("address", "add", f"{addresses.host}/{length}", "dev", link)
     _ip("link", "set", link, "up")
-    inside = ("nsenter", f"--target={pid}", "--net", "ip")
     _run(*inside, "link", "set", "lo", "up")
     _run(*inside, "address", "add", f"{addresses.node}/{length}", "dev", NODE_LINK)
     _run(*inside, "link", "set", NODE_LINK, "up")
@@ -67,24 +76,28 @@ def disconnect(link: str, name: str) -> None:
         alias = (folder / "ifalias").read_text(encoding="utf-8").strip()
     except OSError:
         # The kernel removes it a moment after the node's namespace, perhaps just now.
-        if not folder.exists():
-            return
-        alias = ""
-    # An `up` that was killed between making the link and naming it leaves one without.
-    if alias not in {"", f"{_ALIAS} {name}"}:
-        raise ClusterError(f"the link {link} belongs to {alias!r}; it is left alone")
-    result = _call("ip", "link", "delete", link)
+        return
+    if alias != _alias(name):
+        raise ClusterError(
+            f"the link {link} is not of this cluster (its alias is {alias!r}), so it is left "
+            f"alone; if nobody needs it, remove it by `ip link delete {link}`"
+        )
+    result = _call(program("ip"), "link", "delete", link)
     if result.returncode != 0 and folder.exists():
         raise ClusterError(f"cannot remove the link {link}: {result.stderr.strip()}")
 
 
+def _alias(name: str) -> str:
+    return f"{_ALIAS} {name}"
+
+
 def _ip_json(*arguments: str) -> list[dict[str, Any]]:
-    parsed = json.loads(_run("ip", "-json", *arguments) or "[]")
+    parsed = json.loads(_run(program("ip"), "-json", *arguments) or "[]")
     return parsed if isinstance(parsed, list) else []
 
 
 def _ip(*arguments: str) -> None:
-    _run("ip", *arguments)
+    _run(program("ip"), *arguments)
 
 
 def _run(*command: str) -> str:

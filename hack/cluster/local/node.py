@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hack.cluster.interface import ClusterError
 from hack.cluster.local import node_mounts, paths
 
 _RESTART_SECONDS: Final = 1.0
@@ -104,10 +105,17 @@ class Node:
             self._selector.unregister(self._channel.end)
             self._channel = None
         elif message["do"] == "start":
-            self._start(message["daemon"])
+            self._start_first(message["daemon"])
         elif message["do"] == "stay":
             self._up = True
             self._channel.send(stays=True)
+
+    def _start_first(self, daemon: str) -> None:
+        try:
+            self._start(daemon)
+        except OSError as error:
+            if self._channel is not None:
+                self._channel.send(failed=f"cannot start {daemon}: {error}")
 
     def _start(self, daemon: str) -> None:
         log = Path(paths.inside("logs", f"{daemon}.log"))
@@ -140,7 +148,7 @@ class Node:
                 self._ended(daemon, os.waitstatus_to_exitcode(status))
 
     def _ended(self, daemon: str, code: int) -> None:
-        print(f"{time.strftime('%FT%TZ', time.gmtime())} {daemon} ended with code {code}")
+        _log(f"{daemon} ended with code {code}")
         if self._channel is not None and not self._up:
             self._channel.send(ended=daemon, code=code)
             return
@@ -150,12 +158,23 @@ class Node:
         now = time.monotonic()
         for daemon in [name for name, when in self._due.items() if when <= now]:
             del self._due[daemon]
-            self._start(daemon)
+            try:
+                self._start(daemon)
+            except OSError as error:
+                # A host that is short of something for a while must not end the whole node.
+                _log(f"cannot start {daemon}: {error}")
+                self._due[daemon] = now + _RESTART_SECONDS
 
     def _pause(self) -> float | None:
         if not self._due:
             return None
         return max(0.0, min(self._due.values()) - time.monotonic())
+
+
+def _log(line: str) -> None:
+    # The end of this process is that of the node: a full disk is no reason.
+    with contextlib.suppress(OSError):
+        print(f"{time.strftime('%FT%TZ', time.gmtime())} {line}", flush=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -173,9 +192,9 @@ def main(arguments: list[str]) -> int:
     try:
         node_mounts.prepare(Path(state), plan.tools)
         socket.sethostname(plan.hostname)
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, ClusterError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", None) or str(error)
-        channel.send(failed=str(said).strip())
+        channel.send(failed=f"cannot prepare its file systems: {str(said).strip()}")
         return 1
     channel.send(prepared=True)
     Node(plan, channel).run()

@@ -1,6 +1,7 @@
 """Starting a node and speaking with its first process until the node is up."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from hack.cluster.local import processes, render
 from hack.cluster.local.node import Channel, Plan
 from hack.cluster.local.paths import INSIDE_TOOLS, Place
 from hack.cluster.local.pki import NODE_NAME
+from hack.cluster.local.programs import program
 from hack.cluster.local.ranges import Range
 from hack.cluster.local.record import NodeProcess
 
@@ -24,7 +26,7 @@ _LOG: Final = "node.log"
 
 
 def words(place: Place) -> tuple[str, ...]:
-    """What the arguments of the first process of that cluster's node have among them."""
+    """What the first process of that cluster's node has among its arguments, in this order."""
     return (_MODULE, str(place.state))
 
 
@@ -48,7 +50,16 @@ class NodeStart:
             # What holds the namespaces has to outlive us, so it is no child of ours.
             subprocess.run(
                 [
-                    *("setsid", "--fork", "unshare", "--net", "--mount", "--pid", "--uts", "--ipc"),
+                    *(
+                        program("setsid"),
+                        "--fork",
+                        program("unshare"),
+                        "--net",
+                        "--mount",
+                        "--pid",
+                        "--uts",
+                        "--ipc",
+                    ),
                     *("--fork", "--kill-child", "--propagation", "private"),
                     *(sys.executable, "-m", _MODULE, str(place.state), str(its.fileno())),
                 ],
@@ -124,7 +135,7 @@ class NodeStart:
         if message is None:
             raise ClusterError("the node ended while it was starting")
         if "failed" in message:
-            raise ClusterError(f"the node cannot prepare its file systems: {message['failed']}")
+            raise ClusterError(f"the node failed: {message['failed']}")
         raise ClusterError(f"{message.get('ended')} ended with code {message.get('code')}")
 
     def tails(self) -> str:
@@ -133,33 +144,55 @@ class NodeStart:
 
 
 def run_inside(
-    node: NodeProcess, command: Iterable[str], stdin: int = subprocess.DEVNULL
+    node: NodeProcess, command: Iterable[str], timeout: float, stdin: int = subprocess.DEVNULL
 ) -> subprocess.CompletedProcess[str]:
     """Run one of the node's tools in the node; its output is text.
 
     Args:
         node: The first process of the node.
         command: Name of the tool and its arguments.
+        timeout: How many seconds it may take.
         stdin: Descriptor that it reads from.
+
+    Raises:
+        TimeoutExpired: It took longer, and is killed.
     """
     name, *arguments = command
-    return subprocess.run(
+    enter = ("--net", "--mount", "--pid", "--uts", "--ipc")
+    process = subprocess.Popen(
         [
-            *("nsenter", f"--target={node.pid}", "--net", "--mount", "--pid", "--uts", "--ipc"),
+            *(program("nsenter"), f"--target={node.pid}", *enter),
             *(str(INSIDE_TOOLS / name), *arguments),
         ],
         env={**render.environment()},
         stdin=stdin,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
+        # nsenter has the tool as its child: they are killed together, as a group.
+        start_new_session=True,
     )
+    with process:
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
-def tails(logs: Path, lines: int = 12) -> str:
-    """The last lines of all logs of that folder."""
-    found = sorted(logs.glob("*.log"), key=lambda path: path.stat().st_mtime)
-    return "\n".join(f"--- {path.name}\n{tail(path, lines)}" for path in found)
+def tails(logs: Path, lines: int = 12, since: float = 0.0) -> str:
+    """The last lines of all logs of that folder, the latest last.
+
+    Args:
+        logs: The folder; it may be missing.
+        lines: How many of each.
+        since: Logs that nobody has written to since then (in seconds of `time.time`) are left out.
+    """
+    found = [(path.stat().st_mtime, path) for path in logs.glob("*.log")]
+    return "\n".join(
+        f"--- {path.name}\n{tail(path, lines)}" for when, path in sorted(found) if when >= since
+    )
 
 
 def tail(path: Path, lines: int = 12) -> str:

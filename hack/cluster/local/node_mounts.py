@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.cluster.local import paths
+from hack.cluster.local.programs import program
 
 TOOLS: Final = paths.INSIDE_TOOLS
 # Folders of the state directory that take the place of the host's.
@@ -65,9 +66,9 @@ def prepare(state: Path, tools: Mapping[str, str]) -> None:
 
 def _bind_tools(folder: Path, tools: Mapping[str, str]) -> None:
     folder.mkdir(parents=True)
-    for name, program in tools.items():
+    for name, path in tools.items():
         (folder / name).touch(mode=0o755)
-        _mount("--bind", program, str(folder / name))
+        _mount("--bind", path, str(folder / name))
 
 
 def _write_tunables(folder: Path) -> list[str]:
@@ -91,4 +92,4 @@ def _own_folders() -> None:
 
 
 def _mount(*arguments: str) -> None:
-    subprocess.run(["mount", "-n", *arguments], check=True, capture_output=True, text=True)
+    subprocess.run([program("mount"), "-n", *arguments], check=True, capture_output=True, text=True)

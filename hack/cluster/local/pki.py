@@ -1,14 +1,15 @@
 """The certificates of a cluster, and the kubeconfigs of those who may enter it.
 
 The authority and the key that signs ServiceAccount tokens are made once and kept with the state, so
-that pods and copied kubeconfigs of a resumed cluster go on working. All others are made anew at
-every start: they name its addresses, and cost milliseconds.
+that pods and copied kubeconfigs of a resumed cluster go on working, until the authority runs out.
+All others are made anew at every start: they name its addresses, and cost milliseconds.
 """
 
 import base64
+import contextlib
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -74,15 +75,19 @@ def pki_inside(file: str) -> str:
 
 
 def _authority(directory: Path) -> Authority:
-    certificate, key = directory / "ca.crt", directory / "ca.key"
-    try:
-        kept = KeyPair(certificate.read_bytes(), key.read_bytes())
-        return Authority(pair=kept)
-    except (FileNotFoundError, ValueError):
-        # The first start, or one that was killed while it wrote them.
-        made = Authority("banlieue local cluster")
-        made.pair.write(directory, "ca")
-        return made
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+        kept = Authority(
+            pair=KeyPair((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes())
+        )
+        begin, end = kept.validity
+        now = datetime.now(UTC)
+        # As long as what it signs now.
+        if begin <= now and now + _YEAR <= end:
+            return kept
+    # The first start, one that was killed while it wrote them, or one years ago.
+    made = Authority("banlieue local cluster")
+    made.pair.write(directory, "ca")
+    return made
 
 
 def _token_key(directory: Path) -> None:

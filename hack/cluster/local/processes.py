@@ -4,7 +4,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from hack.cluster.interface import ClusterError
 from hack.cluster.local.record import NodeProcess
 
 _PROC: Final = Path("/proc")
+_PARENT_FIELD: Final = 4
 _START_TIME_FIELD: Final = 22
 _KILL_SECONDS: Final = 60.0
 
@@ -39,6 +40,25 @@ def is_ours(process: NodeProcess, words: Iterable[str]) -> bool:
         )
     except ProcessLookupError:
         return False
+
+
+def find(words: Sequence[str]) -> list[NodeProcess]:
+    """Processes that have those words among their arguments, one after the other.
+
+    Only those that were started in our PID namespace: a container on this host may have a state
+    directory of the same path, and what it runs is not ours.
+    """
+    found = []
+    ours = _pid_namespace("self")
+    for folder in _PROC.glob("[0-9]*"):
+        pid = int(folder.name)
+        # Processes end while we look; those of others may not tell.
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError, PermissionError):
+            arguments = _arguments(pid)
+            runs = [arguments[at : at + len(words)] for at in range(len(arguments))]
+            if list(words) in runs and _pid_namespace(_parent(pid)) == ours:
+                found.append(identify(pid))
+    return found
 
 
 def kill(process: NodeProcess, words: Iterable[str], timeout: float = _KILL_SECONDS) -> bool:
@@ -70,6 +90,19 @@ def kill(process: NodeProcess, words: Iterable[str], timeout: float = _KILL_SECO
 
 
 def _start_time(pid: int) -> int:
+    return int(_stat(pid)[_START_TIME_FIELD - 3])
+
+
+def _parent(pid: int) -> str:
+    return _stat(pid)[_PARENT_FIELD - 3]
+
+
+def _pid_namespace(pid: str) -> Path:
+    return (_PROC / pid / "ns/pid").readlink()
+
+
+def _stat(pid: int) -> list[str]:
+    """Its fields from the third on; ProcessLookupError if it is gone or a zombie."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError) as error:
@@ -78,7 +111,7 @@ def _start_time(pid: int) -> int:
     fields = text.rpartition(")")[2].split()
     if fields[0] in {"Z", "X"}:
         raise ProcessLookupError(pid)
-    return int(fields[_START_TIME_FIELD - 3])
+    return fields
 
 
 def _arguments(pid: int) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Final
 from hack.cluster.interface import ClusterError
 
 VARIABLE: Final = "E2E_CLUSTER_RANGE"
+# "This network", loopback, link-local, multicast, and reserved (RFC 6890).
+_NO_HOSTS: Final = ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")
 _LENGTH: Final = 16
 _PODS_LENGTH: Final = 17
 _SERVICES_LENGTH: Final = 18
@@ -111,6 +113,11 @@ def check(wanted: Range, routes: Iterable[IPv4Network], taken: Iterable[Range]) 
 
     A wider route is no obstacle here: somebody named this range, and knows what lies there.
     """
+    if any(wanted.network.overlaps(IPv4Network(network)) for network in _NO_HOSTS):
+        raise ClusterError(
+            f"{wanted} holds addresses that no host can have; name another /16 in {VARIABLE}, "
+            "such as 10.99.0.0/16"
+        )
     for route in routes:
         if route.subnet_of(wanted.network):
             raise ClusterError(

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any, Final
 
 from hack.cluster.interface import ClusterError
 from hack.cluster.local.ranges import Range
+from hack.cluster.oserrors import told
 
 FILE: Final = "cluster.json"
 _NEW_FILE: Final = f"{FILE}.new"
 _MARK: Final = "banlieue local cluster"
 _FORMAT: Final = 1
+# The kernel's PID_MAX_LIMIT.
+_LAST_PID: Final = 1 << 22
 
 
 class Phase(Enum):
@@ -62,7 +66,11 @@ class Record:
         return replace(self, **fields)
 
     def write(self, state: Path) -> None:
-        """Write it into the state directory, all or nothing."""
+        """Write it into the state directory, all or nothing.
+
+        Raises:
+            ClusterError: That is not possible; the record is as it was.
+        """
         document = {
             "mark": _MARK,
             "format": _FORMAT,
@@ -73,58 +81,84 @@ class Record:
             "node": asdict(self.node) if self.node else None,
         }
         new = state / _NEW_FILE
-        with new.open("w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(state / FILE)
+        try:
+            with new.open("w", encoding="utf-8") as file:
+                json.dump(document, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(state / FILE)
+        except OSError as error:
+            raise ClusterError(f"cannot write {told(error, new)}") from error
 
 
 def read(state: Path) -> Record | None:
     """The record of a state directory, or None where there is none (and nothing else either).
 
     Raises:
-        ClusterError: The directory is not one of ours.
+        ClusterError: The directory is not one of ours, or its record cannot be read.
     """
     try:
         text = (state / FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         _refuse_foreign(state)
         return None
-    except NotADirectoryError as error:
-        raise _foreign(state) from error
+    except PermissionError as error:
+        raise ClusterError(
+            f"{state / FILE} can be read by its owner only; run this as the user who started the "
+            "cluster, which is root"
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise _foreign(state, str(error)) from error
     try:
-        document = json.loads(text)
-        if document["mark"] != _MARK:
-            raise _foreign(state)
-        if document["format"] != _FORMAT:
-            raise ClusterError(
-                f"{state} was made by another version of this; use that one to end the cluster"
-            )
-        node = document["node"]
-        return Record(
-            name=document["name"],
-            range=Range.parse(document["range"]),
-            phase=Phase(document["phase"]),
-            resumable=document["resumable"] is True,
-            node=NodeProcess(int(node["pid"]), int(node["started"]), str(node["boot"]))
-            if node
-            else None,
+        return _parsed(text, state)
+    # RecursionError is what JSON of many brackets ends in.
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _foreign(state, f"{FILE} is damaged: {error!r}") from error
+
+
+def _parsed(text: str, state: Path) -> Record:
+    document = json.loads(text)
+    if document["mark"] != _MARK:
+        raise _foreign(state, f"{FILE} is of something else")
+    if document["format"] != _FORMAT:
+        raise ClusterError(
+            f"{state} was made by another version of this; use that one to end the cluster"
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise _foreign(state) from error
+    node = document["node"]
+    return Record(
+        name=document["name"],
+        range=_range(document["range"]),
+        phase=Phase(document["phase"]),
+        resumable=document["resumable"] is True,
+        node=_node(node) if node else None,
+    )
+
+
+def _range(text: str) -> Range:
+    try:
+        return Range.parse(text)
+    except ClusterError as error:
+        raise ValueError(str(error)) from error
+
+
+def _node(document: Mapping[str, Any]) -> NodeProcess:
+    pid = int(document["pid"])
+    if not 0 < pid <= _LAST_PID:
+        raise ValueError(f"{pid} is no process id")
+    return NodeProcess(pid, int(document["started"]), str(document["boot"]))
 
 
 def _refuse_foreign(state: Path) -> None:
     if not state.exists():
         return
     # Somebody was killed between making the directory and writing the file.
-    if any(entry.name != _NEW_FILE for entry in state.iterdir()):
-        raise _foreign(state)
+    others = sorted(entry.name for entry in state.iterdir() if entry.name != _NEW_FILE)
+    if others:
+        raise _foreign(state, f"it holds {others[0]!r} but no {FILE}")
 
 
-def _foreign(state: Path) -> ClusterError:
+def _foreign(state: Path, why: str) -> ClusterError:
     return ClusterError(
-        f"{state} does not look like the state of a cluster, so it is left alone; "
+        f"{state} does not look like the state of a cluster, so it is left alone ({why}); "
         "move it away, or choose another name"
     )
