@@ -1,0 +1,129 @@
+"""The first day: a VM comes, stops, restarts and goes, and says why when it cannot come."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from banlieue.api.meta import format_time
+from test.kit.story import Story
+from test.kit.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+HELLO = """
+    apiVersion: banlieue.io/v1alpha1
+    kind: VirtualMachine
+    metadata: {name: hello, namespace: team-a}
+    spec:
+      classRef: {name: small}
+      imageRef: {name: ubuntu}
+      sshAuthorizedKeys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample somebody@example.org]
+"""
+
+
+def test_somebody_applies_a_vm_and_it_runs(story: Story) -> None:
+    """Story 1: hello."""
+    story.given(HELLO)
+
+    story.ready("hello")
+    status = story.status("hello")
+    assert status["phase"] == "Running"
+    assert any(it["type"] == "InternalIP" for it in status["addresses"])
+    assert status["guest"]["agentConnected"]
+    assert status["observedPowerState"] == "PoweredOn"
+    assert status["providerID"].endswith(story.backend_vm("hello").uuid)
+    assert {"Scheduled", "Provisioned"} <= set(story.events("hello"))
+
+
+def test_a_deleted_vm_is_gone_and_nothing_else_changed(story: Story) -> None:
+    """Story 2: delete."""
+    story.vm("stays")
+    story.ready("stays")
+    before = [vm.fingerprint for vm in story.backend_vms()]
+    story.vm("goes", disks=[{"name": "data", "sizeGiB": 1, "storageClass": "standard"}])
+    story.ready("goes")
+    uid = story.backend_vm("goes").id
+
+    story.registered.delete("goes")
+
+    assert uid not in {vm.id for vm in story.backend_vms()}
+    assert [vm.fingerprint for vm in story.backend_vms()] == before
+
+
+def test_a_vm_that_fits_nowhere_says_why_and_comes_once_it_fits(story: Story) -> None:
+    """Story 3: why is it stuck."""
+    story.given("""
+        apiVersion: banlieue.io/v1alpha1
+        kind: VMClass
+        metadata: {name: golden}
+        spec:
+          hardware:
+            cpus: 1
+            memoryMiB: 512
+            disks: [{name: root, storageClass: gold}]
+          network: {interfaces: [{name: eth0, networkClass: lan}]}
+    """)
+    story.vm("stuck", classRef={"name": "golden"})
+
+    message = story.condition("stuck", "Scheduled", "False", "StorageClassNotAvailable")
+    assert "gold" in message
+    assert story.registered.provider in message
+    assert story.status("stuck")["phase"] == "Pending"
+
+    classes = story.provider()["spec"]["capabilities"]
+    gold = {**classes["storageClasses"][0], "name": "gold"}
+    storage = [*classes["storageClasses"], gold]
+    story.edit_provider(capabilities={**classes, "storageClasses": storage})
+    story.ready("stuck")
+    story.edit_provider(capabilities=classes)
+
+
+def test_a_vm_is_stopped_started_and_restarted_once(story: Story) -> None:
+    """Story 4: stop, start, restart."""
+    story.vm("web", powerOffMode="Soft")
+    story.ready("web")
+
+    story.edit("web", desiredPowerState="PoweredOff")
+    story.sees("web", lambda vm: vm["status"]["phase"] == "Stopped")
+    story.ready("web")
+    story.edit("web", desiredPowerState="PoweredOn")
+    story.sees("web", lambda vm: vm["status"]["phase"] == "Running")
+    story.ready("web")
+    assert {"PoweredOff", "PoweredOn"} <= set(story.events("web"))
+
+    soon = format_time(datetime.now(UTC) + timedelta(seconds=3))
+    before = story.backend_vm("web").uuid
+    story.edit("web", restartAt=soon)
+    story.sees("web", lambda vm: vm["status"].get("lastRestartTime") == soon, told="restarted")
+    story.hears("web", "Restarted")
+    story.ready("web")
+    for _ in range(3):
+        story.running.poke("web")
+    story.running.provider.kill9()
+    story.running.provider.start()
+    story.registered.provider_ready()
+    story.running.poke("web")
+    assert story.events("web").count("Restarted") == 1
+    assert story.backend_vm("web").uuid == before
+
+
+def test_a_guest_that_does_not_listen_is_stopped_as_its_power_off_mode_says(story: Story) -> None:
+    """Story 4: a guest that ignores the wish to stop."""
+    story.vm("deaf", powerOffMode="Soft", powerOffTimeoutSeconds=5)
+    story.ready("deaf")
+    vm = story.backend_vm("deaf")
+    story.admin.make_deaf(vm.name, vm.id)
+
+    story.edit("deaf", desiredPowerState="PoweredOff")
+    story.condition("deaf", "PowerStateSynced", "False", "ShutdownTimedOut")
+    assert story.status("deaf")["observedPowerState"] == "PoweredOn"
+    story.edit("deaf", powerOffMode="TrySoft")
+    story.sees("deaf", lambda vm: vm["status"]["phase"] == "Stopped")
+    story.edit("deaf", powerOffMode="Hard", desiredPowerState="PoweredOn")
+    story.sees("deaf", lambda vm: vm["status"]["phase"] in {"Running", "Updating"})
+
+    boots = story.admin.boots(vm.id)
+    soon = format_time(datetime.now(UTC) + timedelta(seconds=2))
+    story.edit("deaf", restartAt=soon)
+    story.sees("deaf", lambda vm: vm["status"].get("lastRestartTime") == soon, told="restarted")
+    wait_until(lambda: story.admin.boots(vm.id) != boots, 10, "a reset")
