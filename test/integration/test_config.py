@@ -1,6 +1,7 @@
 """What `config` and `templates` build, on a real API server."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from test.kit.controlplane import ControlPlane
 from test.kit.envsubst import substitute
 from test.kit.kube import Kube, KubeError
 from test.kit.namespaces import create_namespace, discard_namespace
+from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -192,6 +194,52 @@ def test_cluster_api_gets_its_rights(
         )
     finally:
         kube.delete("clusterroles", name)
+
+
+@pytest.mark.usefixtures("definitions")
+def test_who_may_edit_a_namespace_may_have_vms_there_and_no_more(
+    install: Callable[[], list[Object]], control_plane: ControlPlane, namespace: str
+) -> None:
+    install()
+    control_plane.kube.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"namespace": namespace, "name": "tenant"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "edit",
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}
+            ],
+        }
+    )
+    with closing(Kube(control_plane.kubeconfig_for_user("tenant"))) as tenant:
+
+        def allowed(verb: str, group: str, resource: str, where: str = namespace) -> bool:
+            asked = {"namespace": where, "verb": verb, "group": group, "resource": resource}
+            review = tenant.create(
+                {
+                    "apiVersion": "authorization.k8s.io/v1",
+                    "kind": "SelfSubjectAccessReview",
+                    "metadata": {},
+                    "spec": {"resourceAttributes": asked},
+                }
+            )
+            return bool(review["status"]["allowed"])
+
+        ours, infrastructure = "banlieue.io", "infrastructure.banlieue.io"
+        wait_until(
+            lambda: allowed("create", ours, "virtualmachines"), 30, "the roles to be taken in"
+        )
+        wait_until(lambda: allowed("list", infrastructure, "vspheremachines"), 30, "view likewise")
+        assert allowed("create", infrastructure, "vsphereclusters")
+        assert not allowed("create", infrastructure, "vspheremachines")
+        assert not allowed("patch", infrastructure, "vspheremachines")
+        assert not allowed("get", ours, "providers")
+        assert not allowed("create", ours, "virtualmachines", "default")
 
 
 @pytest.fixture

@@ -315,6 +315,21 @@ def test_both_managers_of_cluster_api_get_their_rights() -> None:
     }
 
 
+def test_people_may_see_all_of_our_kinds_and_write_no_machine() -> None:
+    people = [f"banlieue-system-{role}" for role in ("view", "edit", "admin")]
+    rules = [(name, rule) for name in people for rule in rules_of(name)]
+    seen = {what for _, rule in rules if "list" in rule["verbs"] for what in rule["resources"]}
+    written = {what for _, rule in rules if "create" in rule["verbs"] for what in rule["resources"]}
+    definitions = (it for it in COMPONENTS if it["kind"] == "CustomResourceDefinition")
+    plurals = {it["spec"]["names"]["plural"] for it in definitions}
+    assert seen == plurals - {"providerclasses"}
+    assert not written & machine_kinds()
+    for name in people:
+        labels = named("ClusterRole", name)["metadata"]["labels"]
+        taken_in = [label.rpartition("-")[2] for label in labels]
+        assert taken_in == ["view", "edit", "admin"][people.index(name) :]
+
+
 def test_every_binding_is_of_an_account_and_a_role_that_exist() -> None:
     there = {(it["kind"], it["metadata"]["name"]) for it in (*COMPONENTS, *ACCOUNTS)}
     for obj in (*COMPONENTS, *ACCOUNTS):
