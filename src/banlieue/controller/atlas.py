@@ -1,16 +1,18 @@
 """All Providers as the scheduler sees them, read once per change and not once per machine."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.controller import facts
-from banlieue.controller.placement import Site
+from banlieue.controller.placement import ImageState, Site
 from banlieue.sdk import tenancy
 from banlieue.sdk.kube import Key, ObjectReader
+
+_MAX_VIEWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,18 @@ class _Page:
     provider: Provider
     class_key: Key
     site: Site
+    views: dict[tuple[bool, str, ImageState | None], Site] = field(default_factory=dict)
+
+    def seen(self, offer: facts.Offer, *, allowed: bool) -> Site:
+        """The Provider for a namespace that may or may not use it, and for one image."""
+        state = offer.at(self.site)
+        view = (allowed, offer.image, state)
+        if view not in self.views:
+            if len(self.views) >= _MAX_VIEWS:
+                self.views.clear()
+            images = {offer.image: state} if state is not None else {}
+            self.views[view] = replace(self.site, allowed=allowed, images=images)
+        return self.views[view]
 
     def made_from(self, own: object, of_class: object) -> bool:
         return self.revisions[0] is own and self.revisions[1] is of_class
@@ -51,11 +65,7 @@ class Atlas:
         labels: Mapping[str, str] = (obj or {}).get("metadata", {}).get("labels") or {}
         offer = facts.Offer(image)
         return [
-            facts.seen_by(
-                page.site,
-                offer,
-                allowed=tenancy.namespace_allowed(page.provider, namespace, labels),
-            )
+            page.seen(offer, allowed=tenancy.namespace_allowed(page.provider, namespace, labels))
             for page in pages
         ]
 

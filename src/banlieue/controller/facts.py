@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import replace
 
 from banlieue.api import names
 from banlieue.api.devices import InterfaceRequest
@@ -29,7 +27,7 @@ from banlieue.controller.placement import (
     Site,
     StaticAddress,
 )
-from banlieue.sdk import shape, tenancy
+from banlieue.sdk import shape
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key
 from banlieue.sdk.provider.domains import MAX_INCLUDED
@@ -54,23 +52,6 @@ def class_hash(spec: VMClassSpec) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def site(
-    provider: Provider,
-    provider_class: ProviderClass | None,
-    image: VMImage | None,
-    namespace: str,
-    namespace_labels: Mapping[str, str],
-) -> Site:
-    """A Provider as one namespace sees it, with what it says about one image."""
-    allowed = tenancy.namespace_allowed(provider, namespace, namespace_labels)
-    return seen_by(site_for_anybody(provider, provider_class), Offer(image), allowed=allowed)
-
-
-def seen_by(everywhere: Site, offer: "Offer", *, allowed: bool) -> Site:
-    """The Provider for a namespace that may or may not use it, and for one image."""
-    return replace(everywhere, allowed=allowed, images=offer.at(everywhere))
-
-
 class Offer:
     """Where one image can be used, by its sources and by what the Providers say."""
 
@@ -84,20 +65,21 @@ class Offer:
             for row in (image.status.per_provider if image else ())
         }
 
-    def at(self, site: Site) -> Mapping[str, ImageState]:
-        """The image's state at a Provider by its name; empty while that has not told any.
+    @property
+    def image(self) -> str:
+        """Name of the image, empty without one."""
+        return self._name
+
+    def at(self, site: Site) -> ImageState | None:
+        """The image's state at a Provider, None while that has not told any.
 
         A row about a source that is not there any more does not count.
         """
-        if (
-            site.backend
-            and self._name
-            and self._sources.isdisjoint((site.class_name, site.backend))
-        ):
+        known = (site.class_name, site.backend)
+        if site.backend and self._name and self._sources.isdisjoint(known):
             missing = f"it has no source for {site.backend}"
-            return {self._name: ImageState(False, Reason.IMAGE_SOURCE_MISSING, missing)}
-        state = self._rows.get((site.key.namespace, site.key.name))
-        return {self._name: state} if state is not None else {}
+            return ImageState(False, Reason.IMAGE_SOURCE_MISSING, missing)
+        return self._rows.get((site.key.namespace, site.key.name))
 
 
 def site_for_anybody(provider: Provider, provider_class: ProviderClass | None) -> Site:
