@@ -202,6 +202,7 @@ class Accidents(Actor):
     def hang_calls(self) -> None:
         """Calls of the drivers hang, or no longer."""
         share = self.rng.choice((0.0, 0.2))
+        self.oracle.late_calls = True
         self.cluster.log(f"share of hanging calls: {share}")
         for process in self.cluster.processes:
             process.pools.hanging = share

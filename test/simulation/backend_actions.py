@@ -37,6 +37,7 @@ class BackendAccidents(Actor):
             "after": rng.choice((0, 0, 1, 3)),
             "count": rng.choice((1, 1, 2, 6)),
         }
+        self.oracle.late_calls |= effect == "late"
         self.world().act("inject", rule=rule)
 
     def outage(self) -> None:

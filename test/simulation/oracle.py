@@ -74,6 +74,7 @@ class Oracle:
     ended: set[str] = field(default_factory=set)
     restoring: bool = False
     restored: bool = False
+    late_calls: bool = False
     _call: Call | None = None
 
     def watch(self) -> None:
@@ -101,6 +102,12 @@ class Oracle:
     def may_miss(self, name: str) -> bool:
         """Whether somebody removed the VM, or it was destroyed before its owner was restored."""
         return name in self.removed or (self.restored and name in self.ended)
+
+    def forget_calls(self) -> None:
+        """Every process ended: no call of theirs is on its way, unless some may come late."""
+        if not self.late_calls:
+            for wish in self.wishes.values():
+                wish.destroy_until = wish.orphan_until = -1e9
 
     @contextmanager
     def restore(self) -> Iterator[None]:

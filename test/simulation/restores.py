@@ -81,7 +81,7 @@ class Restores(Actor):
             world.act("deny", privilege="Delete")
         self.cluster.log(f"user deletes {name}")
         self.cluster.api.drop(VIRTUAL_MACHINES, Key(NAMESPACE, name))
-        self.cluster.loop.call_later(self.rng.choice((1.0, 20.0)), self._take_back)
+        self.cluster.loop.call_later(self.rng.choice((0.1, 0.9)), self._take_back)
 
     def _take_back(self) -> None:
         self.save_objects()
@@ -109,6 +109,8 @@ class Restores(Actor):
                 if self.cluster.api.look_at(kind, Key.of(obj)) is None:
                     self.cluster.log(f"restored {kind.kind} {Key.of(obj)}")
                     self.cluster.api.put(kind, _stripped(obj, status=status))
+                    if self.rng.random() < 0.4 and self.cluster.api.collect_garbage():
+                        self.cluster.log("garbage collected at once")
 
     def rebuild_from_git(self) -> None:
         """A new cluster with the same installation: VirtualMachines as their users wrote them."""
@@ -157,6 +159,7 @@ class Restores(Actor):
         for process in list(self.cluster.processes):
             if not process.dead:
                 self.cluster.kill(process)
+        self.oracle.forget_calls()
         for role in (CONTROLLER, *self.cluster.names):
             self.cluster.start(role)
 
