@@ -21,6 +21,7 @@ _FAILURES: Final = (
     ClusterctlError,
     ImageError,
     KubectlError,
+    OSError,
     ReleaseError,
     RepositoryError,
     ToolError,

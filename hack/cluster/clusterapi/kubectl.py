@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-from hack.tools.catalog import Store, find_tool
+from hack.tools.catalog import find_tool
+from hack.user_cache import user_cache
 
 _REQUEST_SECONDS: Final = 30
 
@@ -35,7 +36,7 @@ def kubectl(
     """
     flags = [
         f"--kubeconfig={kubeconfig}",
-        f"--cache-dir={Store.from_environment().cache.parent / 'kubectl'}",
+        f"--cache-dir={user_cache() / 'kubectl'}",
     ]
     # One that waits has a limit of its own, and its watch may last as long.
     if arguments[0] != "wait" and arguments[:2] != ("rollout", "status"):

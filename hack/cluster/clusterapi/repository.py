@@ -21,6 +21,7 @@ from typing import Final
 
 from hack.tools.catalog import Store, find_tool, pinned_version
 from hack.tools.modules import module_directory
+from hack.user_cache import user_cache
 
 CONFIGURATION: Final = Path(__file__).with_name("clusterctl.yaml")
 PROVIDER: Final = "infrastructure-banlieue"
@@ -194,7 +195,7 @@ def cached_repository(
         RepositoryError: It cannot be rendered.
         ToolError: A tool that it takes is not built.
     """
-    cache = cache or Store.from_environment().cache.parent / "clusterctl"
+    cache = cache or user_cache() / "clusterctl"
     cache.mkdir(parents=True, exist_ok=True)
     others = _kept(cache / f"upstream-{upstream.digest()}", upstream.write)
     with _scratch(cache) as scratch:
