@@ -24,7 +24,7 @@ CALLS = {"vsphere": 2.5}
 """Per VM, of the backends that have a budget."""
 REST_SECONDS = 60.0
 COUNT_SECONDS = 30.0
-FOLLOWED_SECONDS = 5.0
+FOLLOWED_SECONDS = 6.0
 """Seconds in which a backend's feed takes up what was made last; its calls count too."""
 
 log = logging.getLogger(__name__)

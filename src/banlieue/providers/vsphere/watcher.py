@@ -38,7 +38,7 @@ _SHARE = 0.05
 
 _FEW = 2
 
-_STEP = 0.8
+_STEP = 1.0
 _PLENTY = 8
 """While VMs are made: how fast the rests of the watch grow, and for how many it rests no longer."""
 
