@@ -1,6 +1,7 @@
 """A management cluster on this host: `python -m hack.cluster up|down|load|status|logs`."""
 
 import argparse
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ def _up(chosen: argparse.Namespace) -> None:
     print(
         f"""
 kubeconfig: {cluster.kubeconfig}
-  export KUBECONFIG={cluster.kubeconfig}
+  export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}
   kubectl get nodes                  (`python hack/tools/build.py --print-path kubectl` names ours)
 pods reach this host at {cluster.host_address}
 load images:  python -m hack.cluster load --name {chosen.name} FILE.tar

@@ -13,7 +13,9 @@ VARIABLE: Final = "E2E_CLUSTER"
 
 
 def names_of_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Names of all local clusters of which anything is kept, up or not."""
+    """Names of all clusters of the kind the environment asks for of which anything is kept."""
+    if environ.get(VARIABLE) == "kind":
+        return KindCluster.names(environ)
     folder = clusters_directory(environ)
     if not folder.is_dir():
         return []

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hack.cluster.interface import ClusterError, Leave, require_name
+from hack.cluster.interface import ClusterError, Leave, is_name, require_name
 from hack.user_cache import user_cache
 
 _NAMES_BEGIN: Final = "banlieue-"
+_FOLDERS_BEGIN: Final = "kind-"
 _WAIT: Final = "180s"
 _NETWORK: Final = "kind"
 _TIMEOUT: Final = 900.0
@@ -54,7 +55,14 @@ class KindCluster:
             ClusterError: The name is unfit.
         """
         require_name(name)
-        return cls(name, user_cache(environ) / "clusters" / f"kind-{name}", say, environ)
+        return cls(name, _folder(environ) / f"{_FOLDERS_BEGIN}{name}", say, environ)
+
+    @staticmethod
+    def names(environ: Mapping[str, str] = os.environ) -> list[str]:
+        """Names of all that were made here and not ended."""
+        folders = sorted(_folder(environ).glob(f"{_FOLDERS_BEGIN}*/kubeconfig"))
+        names = [path.parent.name.removeprefix(_FOLDERS_BEGIN) for path in folders]
+        return [name for name in names if is_name(name)]
 
     @property
     def kubeconfig(self) -> Path:
@@ -94,10 +102,11 @@ class KindCluster:
         if image:
             arguments += ["--image", image]
         self.say(f"creating kind cluster {self._kind_name}")
+        # From here on it is ours, whatever is there of it, also when this ends half-way.
+        self.kubeconfig.touch()
         try:
             self._kind("create", "cluster", *arguments)
         except BaseException:
-            self.kubeconfig.touch()  # it is ours, whatever is there of it
             self.down(Leave.NOTHING)
             raise
 
@@ -212,6 +221,10 @@ class KindCluster:
         if done.returncode:
             raise ClusterError(f"{_said(command)} failed: {done.stderr.strip()[-2000:]}")
         return done.stdout
+
+
+def _folder(environ: Mapping[str, str]) -> Path:
+    return user_cache(environ) / "clusters"
 
 
 def _said(command: Sequence[str]) -> str:

@@ -259,6 +259,68 @@ def test_the_state_may_lie_where_the_node_has_folders_of_its_own(
         assert not list(Path(clusters).iterdir())
 
 
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A file system of its own, mounted where a node has a folder of its own."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        image, point = Path(folder, "image"), Path(folder, "disk")
+        point.mkdir()
+        with image.open("wb") as file:
+            file.truncate(8 << 30)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, point], check=True)
+        try:
+            yield point
+        finally:
+            subprocess.run(["umount", point], check=True)
+
+
+def test_the_state_may_be_on_a_file_system_of_its_own(disk: Path) -> None:
+    life = Life("disk", {STATE_VARIABLE: str(disk)})
+    life.run("up")
+    life.run("down", "--purge")
+    assert [entry.name for entry in disk.iterdir()] == ["lost+found"]
+
+
+def test_a_node_whose_record_is_lost_is_named_and_ended(life: Life, tmp_path: Path) -> None:
+    before = HostState.seen(life.place)
+    life.run("up")
+    (life.place.state / record.FILE).write_text("{", encoding="utf-8")
+    for command in (("up",), ("down",)):
+        said = life.run(*command, code=1)
+        assert "left alone" in said
+        assert "once the directory is moved away" in said
+    shutil.move(life.place.state, tmp_path / "away")
+    assert "removed what was left of one" in life.run("down")
+    life.await_left(before)
+
+
+def test_a_link_of_somebody_else_is_left_alone(life: Life) -> None:
+    link = life.place.link
+    subprocess.run(
+        ["ip", "link", "add", link, "type", "veth", "peer", "name", "x-peer"], check=True
+    )
+    try:
+        for command in (("up",), ("down",)):
+            assert f"ip link delete {link}" in life.run(*command, code=1)
+        assert Path("/sys/class/net", link).exists()
+    finally:
+        subprocess.run(["ip", "link", "delete", link], check=True)
+
+
+def test_an_interrupted_down_goes_to_its_end(life: Life) -> None:
+    before = HostState.seen(life.place)
+    life.run("up")
+    down = life.start("down", "--purge")
+    await_line(down, "ending cluster")
+    down.send_signal(signal.SIGTERM)
+    down.send_signal(signal.SIGINT)
+    said, _ = down.communicate(timeout=UP_SECONDS)
+    assert down.returncode in {0, 130}, said
+    life.run("down", "--purge")
+    life.await_left(before)
+
+
 def test_two_ups_of_one_name_make_one_cluster(life: Life) -> None:
     starts = [life.start("up") for _ in range(2)]
     said = [start.communicate(timeout=UP_SECONDS)[0] for start in starts]

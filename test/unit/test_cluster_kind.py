@@ -1,11 +1,14 @@
 """The twin over kind, against a stand-in for kind and its engine that keeps state in files."""
 
+import signal
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hack.cluster import choose
 from hack.cluster.interface import ClusterError, Leave
 from hack.cluster.kind import KindCluster
 
@@ -94,9 +97,13 @@ def test_up_makes_a_cluster_with_a_kubeconfig_of_its_own_and_down_leaves_nothing
     assert cluster.host_address == "172.18.0.1"
     cluster.up()
     assert len(engine.calls("kind create")) == 1
+    kinds = {**engine.environ, choose.VARIABLE: "kind"}
+    assert choose.names_of_clusters(kinds) == ["e2e"]
+    assert choose.names_of_clusters(engine.environ) == []
 
     cluster.down()
     assert engine.clusters() == {}
+    assert choose.names_of_clusters(kinds) == []
     assert not cluster.directory.exists()
     cluster.down()
 
@@ -119,6 +126,23 @@ def test_a_cluster_that_could_not_be_made_is_removed(engine: Engine) -> None:
     (engine.home / "broken").touch()
     with pytest.raises(ClusterError, match=r"create cluster .* failed: ERROR: .*no more space"):
         engine.cluster().up()
+    assert engine.clusters() == {}
+
+
+def test_a_cluster_whose_start_was_killed_is_ours(engine: Engine) -> None:
+    engine.install("kind-killed", KIND)
+    # Killed as soon as the cluster is there, so nobody cleans up.
+    killing = f'{engine.home}/bin/kind-killed "$@"\nif [ $1 = create ]; then kill -9 $PPID; fi\n'
+    (engine.home / "bin" / "kind").write_text(f"#!/bin/sh\n{killing}")
+    script = (
+        "from hack.cluster.kind import KindCluster; "
+        f"KindCluster.named('e2e', environ={engine.environ!r}).up()"
+    )
+    killed = subprocess.run([sys.executable, "-c", script], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    engine.install("kind", KIND)
+    assert engine.clusters() == {"banlieue-e2e": "true"}
+    engine.cluster().down()
     assert engine.clusters() == {}
 
 

@@ -8,7 +8,7 @@ import yaml
 from cryptography import x509
 
 from hack.cluster.interface import ClusterError
-from hack.cluster.local import cgroups, checks, pki, render, toml
+from hack.cluster.local import cgroups, checks, mountinfo, pki, render, toml
 from hack.cluster.local.paths import INSIDE_STATE, VARIABLE, Place
 from hack.cluster.local.ranges import Range
 
@@ -189,6 +189,12 @@ def test_the_innermost_and_last_mount_holds_a_folder(folder: str, expected: str)
 def test_mounts_in_a_folder_are_seen() -> None:
     found = checks.mounts_below(Path("/home/me"), DISK_MOUNTS)
     assert found == [Path("/home/me/with space")]
+
+
+def test_mount_points_of_any_name_are_read() -> None:
+    line = "31 1 7:0 / /a\\040b\\011c\\134d\\012é rw shared:1 - ext4 /dev/loop0 rw\n"
+    assert mountinfo.mounts(line) == [mountinfo.Mount(Path("/a b\tc\\d\né"), "ext4")]
+    assert any(mount.point == Path("/") for mount in mountinfo.mounts())
 
 
 def test_all_that_is_missing_is_named_with_its_remedy(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from hack.cluster.interface import ClusterError
+from hack.cluster.local.mountinfo import mounts
 
-_MOUNTS: Final = Path("/proc/self/mountinfo")
 _V1: Final = "cgroup"
 _V2: Final = "cgroup2"
 _CPUSET_FILES: Final = ("cpuset.cpus", "cpuset.mems")
@@ -38,11 +38,10 @@ def hierarchies(mountinfo: str | None = None) -> list[Hierarchy]:
     Raises:
         ClusterError: There are none.
     """
-    text = _MOUNTS.read_text(encoding="utf-8") if mountinfo is None else mountinfo
     found = [
-        Hierarchy(Path(mount_point), kind)
-        for mount_point, kind in _mounts(text)
-        if kind in {_V1, _V2}
+        Hierarchy(mount.point, mount.type)
+        for mount in mounts(mountinfo)
+        if mount.type in {_V1, _V2}
     ]
     if not found:
         raise ClusterError(
@@ -130,9 +129,3 @@ def _processes(top: Path) -> list[int]:
             text = (Path(folder) / "cgroup.procs").read_text(encoding="ascii")
             found += [int(line) for line in text.split()]
     return sorted(found)
-
-
-def _mounts(mountinfo: str) -> Iterator[tuple[str, str]]:
-    for line in mountinfo.splitlines():
-        fields, _, rest = line.partition(" - ")
-        yield fields.split()[4].replace("\\040", " "), rest.split()[0]

@@ -9,6 +9,7 @@ from typing import Final
 
 from hack.cluster.interface import ClusterError
 from hack.cluster.local import render
+from hack.cluster.local.mountinfo import mounts
 from hack.cluster.local.paths import VARIABLE
 from hack.cluster.local.programs import PACKAGES, find_program
 from hack.tools.catalog import ToolError, find_tool
@@ -20,7 +21,6 @@ _PLUGINS_PACKAGE: Final = "containernetworking-plugins"
 _PLUGIN_FOLDERS: Final = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
 # Containers' layers are mounted on top of it, which these cannot carry.
 _UNFIT_FILE_SYSTEMS: Final = ("overlay", "aufs", "tmpfs", "ramfs", "ecryptfs", "nfs", "fuse", "9p")
-_MOUNTS: Final = Path("/proc/self/mountinfo")
 # The kubelet reports a full disk, and runs nothing, below one per cent.
 _FREE_SHARE: Final = 0.015
 _FREE_BYTES: Final = 3 << 30
@@ -88,7 +88,7 @@ def require_fit_file_system(folder: Path) -> None:
     Args:
         folder: May be missing yet.
     """
-    kind = file_system_type(folder.resolve(), _MOUNTS.read_text(encoding="utf-8"))
+    kind = file_system_type(folder.resolve())
     if kind.startswith(_UNFIT_FILE_SYSTEMS):
         raise ClusterError(
             f"{folder} is on a file system of type {kind}, which cannot carry containers; {_ELSE}"
@@ -106,22 +106,19 @@ def require_room(folder: Path) -> None:
         )
 
 
-def file_system_type(folder: Path, mountinfo: str) -> str:
-    """Type of the file system that holds a folder; `mountinfo` as in /proc/self/mountinfo."""
+def file_system_type(folder: Path, mountinfo: str | None = None) -> str:
+    """Type of the file system that holds a folder; `mountinfo` as `mounts` takes it."""
     found, longest = "", -1
-    for line in mountinfo.splitlines():
-        fields, _, rest = line.partition(" - ")
-        mount_point = Path(fields.split()[4].replace("\\040", " "))
+    for mount in mounts(mountinfo):
         # Of two on one mount point the later one hides the other.
-        if folder.is_relative_to(mount_point) and len(mount_point.parts) >= longest:
-            found, longest = rest.split()[0], len(mount_point.parts)
+        if folder.is_relative_to(mount.point) and len(mount.point.parts) >= longest:
+            found, longest = mount.type, len(mount.point.parts)
     return found
 
 
 def mounts_below(folder: Path, mountinfo: str | None = None) -> list[Path]:
     """Mount points in a folder, as the host sees them."""
-    text = _MOUNTS.read_text(encoding="utf-8") if mountinfo is None else mountinfo
-    points = [Path(line.split()[4].replace("\\040", " ")) for line in text.splitlines()]
+    points = [mount.point for mount in mounts(mountinfo)]
     return [point for point in points if point.is_relative_to(folder)]
 
 

@@ -289,7 +289,8 @@ class LocalCluster:
         pki.write_all(place, addresses)
         render.write_all(place, addresses, programs.runc, programs.cni)
         cgroups.create(place.cgroup, cgroups.hierarchies())
-        since = datetime.now(UTC)
+        # Of a fresh cluster nobody has said anything before, whatever the clock does.
+        since = datetime.now(UTC) if current.resumable else datetime.min.replace(tzinfo=UTC)
         with node_control.NodeStart(place) as node:
             # Written before the node does anything: from here on everybody can end it.
             current = current.changed(node=node.process)
@@ -309,7 +310,8 @@ class LocalCluster:
         node.start(render.ETCD, render.API_SERVER, render.CONTAINERD)
         self._await(node, lambda: images.answers(node.process), "containerd answers")
         images.load(node.process, pause)
-        self._await(node, api.ready, "the API server answers")
+        reachable = f"the API server answers (does a firewall hold back {addresses.api_url}?)"
+        self._await(node, api.ready, reachable)
         self._say("starting the controllers, the scheduler, the kubelet and kube-proxy")
         node.start(pki.CONTROLLER_MANAGER, pki.SCHEDULER, pki.KUBELET, pki.PROXY)
         self._await(node, lambda: api.node_ready(since), "the node is ready")

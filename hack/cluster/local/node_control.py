@@ -136,7 +136,9 @@ class NodeStart:
             raise ClusterError("the node ended while it was starting")
         if "failed" in message:
             raise ClusterError(f"the node failed: {message['failed']}")
-        raise ClusterError(f"{message.get('ended')} ended with code {message.get('code')}")
+        ended, code = message.get("ended"), message.get("code")
+        said = tail(self._place.logs / f"{ended}.log")
+        raise ClusterError(f"{ended} ended with code {code}; it said last:\n{said}")
 
     def tails(self) -> str:
         """The last lines of every daemon's log."""

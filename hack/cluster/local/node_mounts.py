@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.cluster.local import paths
+from hack.cluster.local.mountinfo import mounts
 from hack.cluster.local.programs import program
 
 TOOLS: Final = paths.INSIDE_TOOLS
@@ -48,6 +49,7 @@ def prepare(state: Path, tools: Mapping[str, str]) -> None:
     _mount("--bind", str(state), str(inner_state))
     tunables = _write_tunables(home / "tunables")
     _mount("--move", str(run), "/run")
+    _forget_hidden()
     _own_folders()
     for name in tunables:
         target = Path("/proc/sys") / name
@@ -76,6 +78,20 @@ def _write_tunables(folder: Path) -> list[str]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{value}\n", encoding="ascii")
     return list(_TUNABLES)
+
+
+def _forget_hidden() -> None:
+    """Drop the host's mounts that are about to be hidden, in this mount namespace only.
+
+    The kubelet takes the first place where a device is mounted for the one to measure it at, and
+    ends when it cannot go there: that of the state directory may be mounted below one of these.
+    """
+    hidden = [Path(target) for target in _OWN.values()]
+    # Those in others first.
+    for mount in reversed(mounts()):
+        if any(folder in mount.point.parents for folder in hidden):
+            command = [program("umount"), "-n", "--lazy", str(mount.point)]
+            subprocess.run(command, check=False, capture_output=True)
 
 
 def _own_folders() -> None:

@@ -16,6 +16,7 @@ PACKAGES: Final[Mapping[str, str]] = {
     "nsenter": "util-linux",
     "setsid": "util-linux",
     "mount": "mount",
+    "umount": "mount",
 }
 # Where they are; the PATH of a plain user, a service or a `sudo` may lack some.
 _SEARCHED: Final = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
