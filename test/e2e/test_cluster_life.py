@@ -259,6 +259,10 @@ def test_the_state_may_lie_where_the_node_has_folders_of_its_own(
         assert not list(Path(clusters).iterdir())
 
 
+def on_host(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
 @pytest.fixture
 def disk() -> Iterator[Path]:
     """A file system of its own, mounted where a node has a folder of its own."""
@@ -267,12 +271,12 @@ def disk() -> Iterator[Path]:
         point.mkdir()
         with image.open("wb") as file:
             file.truncate(8 << 30)
-        subprocess.run(["mkfs.ext4", "-q", image], check=True)
-        subprocess.run(["mount", "-o", "loop", image, point], check=True)
+        on_host("mkfs.ext4", "-q", str(image))
+        on_host("mount", "-o", "loop", str(image), str(point))
         try:
             yield point
         finally:
-            subprocess.run(["umount", point], check=True)
+            on_host("umount", str(point))
 
 
 def test_the_state_may_be_on_a_file_system_of_its_own(disk: Path) -> None:
@@ -297,15 +301,13 @@ def test_a_node_whose_record_is_lost_is_named_and_ended(life: Life, tmp_path: Pa
 
 def test_a_link_of_somebody_else_is_left_alone(life: Life) -> None:
     link = life.place.link
-    subprocess.run(
-        ["ip", "link", "add", link, "type", "veth", "peer", "name", "x-peer"], check=True
-    )
+    on_host("ip", "link", "add", link, "type", "veth", "peer", "name", "x-peer")
     try:
         for command in (("up",), ("down",)):
             assert f"ip link delete {link}" in life.run(*command, code=1)
         assert Path("/sys/class/net", link).exists()
     finally:
-        subprocess.run(["ip", "link", "delete", link], check=True)
+        on_host("ip", "link", "delete", link)
 
 
 def test_an_interrupted_down_goes_to_its_end(life: Life) -> None:
