@@ -12,6 +12,7 @@ from banlieue.sdk.driver import Backend
 from banlieue.sdk.simulated.backend import BACKEND, simulated_backend
 from banlieue.sdk.simulated.connect import MEMORY, Connector, Worlds, new_world
 from banlieue.sdk.simulated.faults import ConnectionLost
+from banlieue.sdk.simulated.records import Host, default_state
 from banlieue.sdk.simulated.remote import RemoteWorld
 from banlieue.sdk.simulated.world import USERNAME
 from banlieue.sdk.testing.simulated_target import SimulatedTarget
@@ -67,6 +68,17 @@ class WorldProcess:
             self.port.call("ping", {}, timeout=1.0)
             return True
         return False
+
+    def add_domain(self, letter: str) -> None:
+        """Add a failure domain like those there are, or make that one anew."""
+        domain = default_state("any").domains[0]
+        fields = {
+            "id": f"domain-{letter}",
+            "path": ("sim", letter),
+            "hosts": [Host(name=f"host-{letter}{number}") for number in (1, 2)],
+        }
+        made = domain.model_copy(update=fields)
+        self.port.control("set_domain", {"domain": made.model_dump(mode="json")})
 
     @contextmanager
     def another(self) -> Iterator[None]:

@@ -20,21 +20,24 @@ REAL: Final = (VSPHERE,)
 
 
 @contextmanager
-def new_target(kind: str, directory: Path) -> Iterator[ConformanceTarget]:
+def new_target(kind: str, directory: Path, *, zones: int = 0) -> Iterator[ConformanceTarget]:
     """An empty backend of that kind in a process of its own, gone when the block ends.
 
     Args:
         kind: One of `KINDS`.
         directory: Where to put its files; several backends may share one.
+        zones: How many failure domains it has; 0: as many as it has without further ado.
     """
     if kind == VSPHERE:
-        with vsphere_target(directory) as target:
+        with vsphere_target(directory, ["-cluster", str(zones)] if zones else []) as target:
             yield target
         return
     if kind != SIMULATED:
         raise ValueError(f"there is no backend {kind!r} for tests")
     world = WorldProcess(directory)
     world.start()
+    for letter in "abcdefgh"[:zones]:
+        world.add_domain(letter)
     try:
         yield WorldTarget(world)
     finally:

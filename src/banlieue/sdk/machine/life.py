@@ -62,7 +62,7 @@ async def finish_task(scope: Scope) -> Outcome:
     if running is None:
         return CONTINUE
     scope.memory.task = running
-    return awaiting(running)
+    return awaiting(scope, running)
 
 
 def _recorded_task(scope: Scope) -> Task | None:
@@ -76,9 +76,10 @@ def _recorded_task(scope: Scope) -> Task | None:
 _WORK = {"create": Reason.CREATING, "delete": Reason.DELETING, RESTART: Reason.RESTARTING}
 
 
-def awaiting(task: Task) -> Wait:
+def awaiting(scope: Scope, task: Task) -> Wait:
     """The outcome of a pass that ends with work running on the backend."""
-    reason = _WORK.get(task.operation, Reason.UPDATING)
+    leaving = scope.machine.metadata.deletion_timestamp is not None
+    reason = Reason.DELETING if leaving else _WORK.get(task.operation, Reason.UPDATING)
     return Wait(reason, f"the backend is working on it: {task.operation}", task.poll_after)
 
 
@@ -271,7 +272,7 @@ async def create(scope: Scope) -> Outcome:
     if task is None:
         return await look(scope)
     scope.memory.task = task
-    return awaiting(task)
+    return awaiting(scope, task)
 
 
 async def record_seen(scope: Scope) -> Outcome:
@@ -336,7 +337,7 @@ async def _update(scope: Scope, seen: MachineState) -> Outcome:
         return CONTINUE
     if task is not None:
         scope.memory.task = task
-        return awaiting(task)
+        return awaiting(scope, task)
     outcome = await look(scope)
     if outcome is CONTINUE and scope.seen is not None:
         scope.differing = drift.differences(scope.desired, scope.seen)

@@ -113,4 +113,4 @@ async def _send(scope: Scope, seen: MachineState) -> Outcome:
     if task is None:
         scope.memory.restarted = scope.ctx.clock.now()
         return Wait(Reason.RESTARTING, "the VM is being restarted", life.SOON)
-    return life.awaiting(task)
+    return life.awaiting(scope, task)

@@ -49,7 +49,7 @@ async def check_intent(scope: Scope) -> Outcome:
     if intent.mode is TeardownMode.RELEASE:
         task = await _remove_mark_of_orphan(scope)
         if task is not None:
-            return life.awaiting(task)
+            return life.awaiting(scope, task)
         await writes.drop_finalizer(scope)
         return Wait(Reason.DELETING, "the VM was released")
     if scope.machine.spec.deletion_protection:
@@ -113,7 +113,7 @@ async def ensure_gone(scope: Scope) -> Outcome:
     scope.memory.task = task
     if task is None:
         return Wait(Reason.DELETING, "the VM is being destroyed", _SOON)
-    return life.awaiting(task)
+    return life.awaiting(scope, task)
 
 
 def _disks_to_keep(scope: Scope, disks: tuple[DiskState, ...]) -> tuple[DiskState, ...]:
