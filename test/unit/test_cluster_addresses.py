@@ -28,6 +28,8 @@ def test_the_parts_of_a_range_lie_in_it_and_apart() -> None:
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(ClusterError):
         Range.parse(text)
+    with pytest.raises(ClusterError, match=f"^{ranges.VARIABLE}: .* like 10"):
+        ranges.named(text)
 
 
 def test_all_candidates_are_apart() -> None:

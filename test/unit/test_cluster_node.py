@@ -45,6 +45,8 @@ def test_tails_show_the_ends_of_all_logs(tmp_path: Path) -> None:
     assert " 996\n" not in said
     assert " broken" in said
     assert not node_control.tails(tmp_path / "missing")
+    (tmp_path / "silent.log").touch()
+    assert "silent" not in node_control.tails(tmp_path)
 
 
 def test_tails_leave_out_what_an_earlier_run_said(tmp_path: Path) -> None:

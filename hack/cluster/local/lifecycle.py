@@ -223,7 +223,8 @@ class LocalCluster:
             )
             if isinstance(error, ClusterError | OSError):
                 what = told(error, self._place.state) if isinstance(error, OSError) else error
-                raise ClusterError(f"{tails}\n{what}".lstrip()) from error
+                last = f"cluster {self.name} does not come up; its logs end with\n{tails}\n"
+                raise ClusterError(f"{last if tails else ''}{what}") from error
             raise
         self._say(f"cluster {self.name} is up after {time.monotonic() - started:.1f} s")
 
@@ -249,7 +250,7 @@ class LocalCluster:
                 chosen = known.range
                 self._check_kept(chosen, routes, taken)
             elif wanted:
-                chosen = Range.parse(wanted)
+                chosen = ranges.named(wanted)
                 ranges.check(chosen, routes, taken)
             else:
                 chosen = ranges.choose(routes, taken, known.range if known else None)

@@ -192,9 +192,8 @@ def tails(logs: Path, lines: int = 12, since: float = 0.0) -> str:
         since: Logs that nobody has written to since then (in seconds of `time.time`) are left out.
     """
     found = [(path.stat().st_mtime, path) for path in logs.glob("*.log")]
-    return "\n".join(
-        f"--- {path.name}\n{tail(path, lines)}" for when, path in sorted(found) if when >= since
-    )
+    ends = [(path.name, tail(path, lines)) for when, path in sorted(found) if when >= since]
+    return "\n".join(f"--- {name}\n{end}" for name, end in ends if end)
 
 
 def tail(path: Path, lines: int = 12) -> str:

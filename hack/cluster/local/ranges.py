@@ -108,6 +108,14 @@ def choose(routes: Iterable[IPv4Network], taken: Iterable[Range], first: Range |
     )
 
 
+def named(text: str) -> Range:
+    """The range that the environment names; raises ClusterError when it is not one."""
+    try:
+        return Range.parse(text)
+    except ClusterError as error:
+        raise ClusterError(f"{VARIABLE}: {error}; write it like 10.99.0.0/16") from error
+
+
 def check(wanted: Range, routes: Iterable[IPv4Network], taken: Iterable[Range]) -> None:
     """Raise ClusterError unless the range can be used, which hides no route but wider ones.
 
