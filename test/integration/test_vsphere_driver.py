@@ -508,7 +508,9 @@ def test_attributes_of_managed_objects_are_never_read(
 
 
 VMS = 20
-BUDGET = 2.5
+TOGETHER, APART = 2.5, 4.0
+"""Calls per VM: of many at once, and of one every half second. Fewer would be had by resting longer
+between shared calls, but then each VM is Ready seconds later."""
 THREADS = 8
 POLL = 10.0
 """Calls a session makes at once, and seconds of one long poll, as the SDK has it."""
@@ -516,9 +518,11 @@ SETTLED = Timings().stream + 1.0
 """Seconds after which the watch covers every VM that was made."""
 
 
-@pytest.mark.parametrize("apart", [0.0, 0.5], ids=["together", "one-after-the-other"])
+@pytest.mark.parametrize(
+    ("apart", "budget"), [(0.0, TOGETHER), (0.5, APART)], ids=["together", "one-after-the-other"]
+)
 def test_many_creates_stay_within_their_budget_and_then_cost_nothing(
-    target: VSphereTarget, apart: float
+    target: VSphereTarget, apart: float, budget: float
 ) -> None:
     with BACKEND.connect(target.connection()) as opened:
         assert isinstance(opened, VSphereDriver)
@@ -535,7 +539,7 @@ def test_many_creates_stay_within_their_budget_and_then_cost_nothing(
                     made.result()
             _wait_out(SETTLED, monotonic())
             spent = target.vcenter.counters().soap
-            assert sum(spent.values()) / VMS <= BUDGET, dict(spent)
+            assert sum(spent.values()) / VMS <= budget, dict(spent)
 
             settled = sum(n for name, n in opened.calls().items() if name != "WaitForUpdatesEx")
             polled = opened.calls()["WaitForUpdatesEx"]

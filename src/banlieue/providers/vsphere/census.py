@@ -38,8 +38,8 @@ _STEPS = (
     step(vim.ResourcePool, "resourcePool", "VirtualApp.vm", "ResourcePool.resourcePool"),
 )
 
-_STEP = 0.75
-_LONGEST = 3.0
+_STEP = 0.25
+_LONGEST = 1.0
 _PLENTY = 6
 """While VMs are made: how fast the rests between reads grow, up to how many seconds, and how many
 callers wait no longer, as each of them holds a thread."""

@@ -45,7 +45,7 @@ class Timings:
     poll_slack: float = 8.0
     coalesce: float = 0.03
     gather: float = 1.0
-    stream: float = 5.0
+    stream: float = 2.0
     inventory: float = 300.0
 
 
