@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from test.kit.kube import Kube, KubeError, Object
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.usefixtures("management")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200), pytest.mark.usefixtures("management")]
 pytest_plugins = ["test.kit.fixtures_clusterctl"]
 
 _SECONDS: Final = 60

@@ -34,7 +34,7 @@ from test.kit.managementcluster import (
 )
 from test.kit.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 pytest_plugins = ["test.kit.fixtures_clusterctl"]
 
 LABEL: Final = f"cluster.x-k8s.io/provider={PROVIDER}"
