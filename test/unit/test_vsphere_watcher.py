@@ -215,6 +215,16 @@ def test_objects_that_are_not_there_are_noted_at_the_start(bench: Bench) -> None
     assert record.gone
 
 
+def test_a_vm_that_went_before_it_was_watched_is_told(bench: Bench) -> None:
+    bench.started()
+    bench.records.ensure("vm-7").uuid = UUID
+    bench.server.unresolved = ["vm-7"]
+    bench.watcher.add("vm-7")
+    bench.do_planned()
+    assert UUID in bench.told().uuids
+    assert bench.told().uuids == frozenset()
+
+
 # Tasks
 
 

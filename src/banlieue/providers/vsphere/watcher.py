@@ -84,6 +84,7 @@ class Watcher:
         self._tasks: dict[str, TaskRecord] = {}
         self._awaited: dict[str, str] = {}
         self._young: set[str] = set()
+        self._lost: set[str] = set()
         self._begun = Lately(monotonic)
         self._coming = Lately(monotonic)
         self._told = Lately(monotonic)
@@ -170,7 +171,8 @@ class Watcher:
                 return Changes()
             told = self._poll(watched, self._wait_seconds(timeout))
             made, tasks = self._read_made()
-            return Changes(told.uuids | made | self._details.read_due(), told.tasks | tasks)
+            words = made | self._details.read_due() | self._take_lost()
+            return Changes(told.uuids | words, told.tasks | tasks)
         except vim.fault.NotAuthenticated:
             self._session.renew(watched.login)
         except _REBUILD:
@@ -371,11 +373,21 @@ class Watcher:
                 self._awaited.pop(key, None)
                 self._young.discard(key)
             self._wanted -= {key for key in unresolved if is_task(key)}
+        lost: set[str] = set()
         with self._records.lock:
             for key in unresolved:
                 record = self._records.get(key)
                 if record is not None:
                     record.gone = True
+                    lost |= record.words()
+        with self._lock:
+            self._lost |= lost
+
+    def _take_lost(self) -> frozenset[str]:
+        """Words of VMs that went before they were watched, which the server tells nobody."""
+        with self._lock:
+            lost, self._lost = frozenset(self._lost), set()
+        return lost
 
     def _break(self, watched: WatchList) -> None:
         with self._lock:
