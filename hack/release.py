@@ -1,4 +1,4 @@
-"""Makes the files of a release: `python hack/release.py [--version v1.2.3] [--out out]`.
+"""Makes the files of a release: `.venv/bin/python hack/release.py [--version v1.2.3] [--out out]`.
 
 The same tree gives the same files, byte by byte; only the container image is taken as it was built.
 """

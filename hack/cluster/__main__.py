@@ -37,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {told(error)}", file=sys.stderr)
         return 1
     except _Interrupted:
-        print("interrupted; `python -m hack.cluster status` says what is there", file=sys.stderr)
+        print(
+            "interrupted; `.venv/bin/python -m hack.cluster status` says what is there",
+            file=sys.stderr,
+        )
         return _ENDED_BY_SIGNAL
     return 0
 
@@ -56,10 +59,10 @@ def _up(chosen: argparse.Namespace) -> None:
         f"""
 kubeconfig: {cluster.kubeconfig}
   export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}
-  kubectl get nodes                  (`python hack/tools/build.py --print-path kubectl` names ours)
+  kubectl get nodes                  (`python3 hack/tools/build.py --print-path kubectl` names ours)
 pods reach this host at {cluster.host_address}
-load images:  python -m hack.cluster load --name {chosen.name} FILE.tar
-end it:       python -m hack.cluster down --name {chosen.name}"""
+load images:  .venv/bin/python -m hack.cluster load --name {chosen.name} FILE.tar
+end it:       .venv/bin/python -m hack.cluster down --name {chosen.name}"""
     )
 
 
@@ -97,7 +100,7 @@ def _say(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m hack.cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m hack.cluster", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(

@@ -28,7 +28,7 @@ class Api:
         except OSError as error:
             raise ClusterError(
                 f"the certificates in {place.pki} cannot be used ({told(error)}); "
-                f"run: python -m hack.cluster down --purge --name {place.name}"
+                f"run: .venv/bin/python -m hack.cluster down --purge --name {place.name}"
             ) from error
         # A proxy of the host's environment has nothing to do with it.
         self._opener = urllib.request.build_opener(

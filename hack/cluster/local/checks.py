@@ -14,7 +14,7 @@ from hack.cluster.local.paths import VARIABLE
 from hack.cluster.local.programs import PACKAGES, find_program
 from hack.tools.catalog import ToolError, find_tool
 
-BUILD: Final = "python hack/tools/build.py --group cluster"
+BUILD: Final = "python3 hack/tools/build.py --group cluster"
 
 _PLUGINS: Final = ("ptp", "host-local", "loopback")
 _PLUGINS_PACKAGE: Final = "containernetworking-plugins"

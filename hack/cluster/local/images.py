@@ -52,7 +52,7 @@ def load(node: NodeProcess, archive: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise ClusterError(
             f"containerd has not taken {archive} in {_LOAD_SECONDS:.0f} s; see containerd.log "
-            "of `python -m hack.cluster logs`, then end the cluster and start it again"
+            "of `.venv/bin/python -m hack.cluster logs`, then end the cluster and start it again"
         ) from error
     finally:
         os.close(descriptor)

@@ -175,14 +175,16 @@ class LocalCluster:
             pids = " ".join(str(process.pid) for process in running)
             raise ClusterError(
                 f"{error}\nA node of it still runs: once the directory is moved away, "
-                f"`python -m hack.cluster down --name {self.name}` ends it (processes {pids})"
+                f"`.venv/bin/python -m hack.cluster down --name {self.name}` "
+                f"ends it (processes {pids})"
             ) from error
 
     def _require_up(self) -> Record:
         up = self._only_up(record.read(self._place.state))
         if up is None:
             raise ClusterError(
-                f"cluster {self.name} is not up; run: python -m hack.cluster up --name {self.name}"
+                f"cluster {self.name} is not up; "
+                f"run: .venv/bin/python -m hack.cluster up --name {self.name}"
             )
         return up
 
@@ -202,7 +204,7 @@ class LocalCluster:
         raise ClusterError(
             f"{node_control.tails(self._place.logs)}\n"
             f"the node of {self.name} runs, but its API server does not answer; end it by "
-            f"`python -m hack.cluster down --name {self.name}` and start it again"
+            f"`.venv/bin/python -m hack.cluster down --name {self.name}` and start it again"
         )
 
     def _bring_up(self, known: Record | None, programs: checks.Programs, pause: Path) -> None:
@@ -269,7 +271,7 @@ class LocalCluster:
         except ClusterError as error:
             raise ClusterError(
                 f"{error}\nThe kept objects of {self.name} hold addresses of {kept}: free that, or "
-                f"give them up by `python -m hack.cluster down --name {self.name}`"
+                f"give them up by `.venv/bin/python -m hack.cluster down --name {self.name}`"
             ) from error
 
     def _others(self) -> Iterator[Record]:

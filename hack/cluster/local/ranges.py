@@ -135,6 +135,7 @@ def check(wanted: Range, routes: Iterable[IPv4Network], taken: Iterable[Range]) 
     for other in taken:
         if other.network.overlaps(wanted.network):
             raise ClusterError(
-                f"{wanted} is taken by another cluster (`python -m hack.cluster status`); "
+                f"{wanted} is taken by another cluster "
+                f"(`.venv/bin/python -m hack.cluster status`); "
                 f"end that one, or name another /16 in {VARIABLE}"
             )
