@@ -8,7 +8,7 @@ from typing import Any
 
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
 from banlieue.sdk.identity import Mark, valid_mark
-from banlieue.sdk.kube import Obj
+from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import ON, Vm
@@ -221,10 +221,21 @@ class Oracle:
         vm_id = str(params.get("vm", ""))
         if method in _CHANGING and (world.name, vm_id) in self.foreign:
             self.blame(f"{method} of foreign VM {world.name}/{vm_id}")
+        if method == "create":
+            self._judge_create(world, str(params["uuid"]))
         if method == "destroy":
             self._judge_destroy(world, vm_id)
         if method == "remove_mark":
             self._judge_unmark(world, vm_id)
+
+    def _judge_create(self, world: SimWorld, uuid: str) -> None:
+        """Nobody makes a VM again that was seen once and is gone."""
+        if any(vm.uuid == uuid for vm in world.state.vms.values()):
+            return  # the backend refuses it
+        for machine in self.cluster.machines():
+            spec = machine["spec"]
+            if (spec.get("instance") or {}).get("uuid") == uuid and spec.get("providerID"):
+                self.blame(f"the VM of {Key.of(machine)} was seen, is gone, and is made again")
 
     def _judge_destroy(self, world: SimWorld, vm_id: str) -> None:
         now, vm = self.cluster.loop.time(), world.state.vms.get(vm_id)

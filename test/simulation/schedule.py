@@ -79,7 +79,7 @@ class Schedule:
             cluster.start(role)
         await cluster.rest(15.0)
         user = User(cluster, self.oracle, rng)
-        for _ in range(rng.choice((0, 1, 1, 2))):
+        for _ in range(rng.choice((0, 1, 1, 1, 2, 2))):
             user.create()
         await cluster.rest(60.0)
 
@@ -153,5 +153,5 @@ def run(seed: int) -> Outcome:
         schedule.close()
 
 
-PREFIXED = 32
+PREFIXED = 16
 """How many schedules share a beginning."""
