@@ -88,7 +88,11 @@ class Cluster(Protocol):
         ...
 
     def save_logs(self, directory: Path) -> None:
-        """Copy what the daemons and the pods said into a directory, as far as it is there."""
+        """Copy what the daemons and the pods said into a directory, as far as it is there.
+
+        Raises:
+            ClusterError: Nothing is there, or it cannot be written.
+        """
         ...
 
     def status(self) -> str:

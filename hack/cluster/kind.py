@@ -24,8 +24,8 @@ _TIMEOUT: Final = 900.0
 class KindCluster:
     """One kind cluster, named so that it never meets one of the user's own.
 
-    Its commands and what they print are those of kind 0.27 and Docker 27; it has been run against
-    a stand-in only (test_cluster_kind), as the ladder's own host has no container engine.
+    Its commands and what they print are those of kind 0.27 and Docker 27. Its tests run against a
+    stand-in (test_cluster_kind): hosts without a container engine run them too.
 
     It needs `kind` and one of `docker` and `podman` on the PATH. Which Kubernetes it runs is what
     that kind brings, unless the environment variable KIND_IMAGE names another node image.
@@ -77,7 +77,11 @@ class KindCluster:
             ClusterError: There is no such network, so no kind cluster is up.
         """
         said = self._run(self._engine(), "network", "inspect", _NETWORK)
-        for address in _addresses(json.loads(said)):
+        try:
+            addresses = _addresses(json.loads(said))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ClusterError(f"cannot understand what is said of network {_NETWORK}") from error
+        for address in addresses:
             if address.version == 4:  # noqa: PLR2004 - the IP version
                 return str(address)
         raise ClusterError(f"network {_NETWORK} has no IPv4 gateway; give it one or use local")
@@ -139,9 +143,14 @@ class KindCluster:
             self._kind("load", "image-archive", str(archive))
 
     def save_logs(self, directory: Path) -> None:
-        """Copy what the node's daemons and pods said into a directory."""
-        if self._exists():
-            self._kind("export", "logs", str(directory))
+        """Copy what the node's daemons and pods said into a directory.
+
+        Raises:
+            ClusterError: There is no such cluster, or kind failed.
+        """
+        if not self._exists():
+            raise ClusterError(f"there is no kind cluster {self._kind_name}, so it has no logs")
+        self._kind("export", "logs", str(directory))
 
     def is_up(self) -> bool:
         """Whether its node runs; raises ClusterError when kind or an engine is missing."""

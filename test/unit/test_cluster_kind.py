@@ -129,6 +129,18 @@ def test_a_cluster_that_could_not_be_made_is_removed(engine: Engine) -> None:
     assert engine.clusters() == {}
 
 
+def test_logs_of_a_cluster_that_is_not_there_are_no_success(engine: Engine) -> None:
+    with pytest.raises(ClusterError, match="no kind cluster banlieue-e2e"):
+        engine.cluster().save_logs(engine.home / "logs")
+
+
+@pytest.mark.parametrize("said", ["no JSON", '["x"]', '[{"IPAM": {"Config": [{"Gateway": "x"}]}}]'])
+def test_an_engine_that_cannot_be_understood_is_told(engine: Engine, said: str) -> None:
+    (engine.home / "bin" / "docker").write_text(f"#!/bin/sh\necho '{said}'\n")
+    with pytest.raises(ClusterError, match="cannot understand"):
+        _ = engine.cluster().host_address
+
+
 def test_a_cluster_whose_start_was_killed_is_ours(engine: Engine) -> None:
     engine.install("kind-killed", KIND)
     # Killed as soon as the cluster is there, so nobody cleans up.
