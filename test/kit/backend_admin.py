@@ -1,6 +1,8 @@
 """What the admin of a backend does with its own tools, whichever backend it is."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import singledispatch
 from typing import Any
 
@@ -36,6 +38,10 @@ class BackendAdmin(ABC):
     @abstractmethod
     def move(self, vm: str) -> str:
         """Take a VM to another host, as HA or an admin does; the host's name."""
+
+    @abstractmethod
+    def move_beside(self, vm: str, other: str) -> None:
+        """Take a VM to the failure domain of another one."""
 
     @abstractmethod
     def make_deaf(self, name: str, vm: str) -> None:
@@ -80,6 +86,9 @@ class WorldAdmin(BackendAdmin):
         self._port.control("move", {"vm": vm, "domain": "domain-b"})
         return str(self._find(vm)["host"])
 
+    def move_beside(self, vm: str, other: str) -> None:
+        self._port.control("move", {"vm": vm, "domain": self._find(other)["domain"]})
+
     def make_deaf(self, name: str, vm: str) -> None:
         del name
         self._port.control("hang_guest", {"vm": vm})
@@ -115,18 +124,30 @@ class VCenterAdmin(BackendAdmin):
         return next(it.cpus for it in self._vcenter.vms() if it.mo_ref == vm)
 
     def move(self, vm: str) -> str:
-        with VSphereClient(self._vcenter.url, ca_pem=self._vcenter.ca_pem) as client:
-            client.login(self._vcenter.username, self._vcenter.password)
+        with self._client() as client:
             machine = client.reference(vim.VirtualMachine, vm)
             here = client.read(machine, "runtime.host")["runtime.host"]
-            cluster = client.at("DC0/host/DC0_C0")
+            cluster = client.read(here, "parent")["parent"]
             hosts = client.read(cluster, "host")["host"]
             there = next(host for host in hosts if host._moId != here._moId)
-            spec = vim.vm.RelocateSpec(host=there)
-            client.outcome(machine.RelocateVM_Task(spec=spec))
+            client.outcome(machine.RelocateVM_Task(spec=vim.vm.RelocateSpec(host=there)))
             name: str = client.read(there, "name")["name"]
-            client.content.sessionManager.Logout()
         return name
+
+    def move_beside(self, vm: str, other: str) -> None:
+        with self._client() as client:
+            paths = ("runtime.host", "resourcePool")
+            found = client.read(client.reference(vim.VirtualMachine, other), *paths)
+            spec = vim.vm.RelocateSpec(host=found["runtime.host"], pool=found["resourcePool"])
+            machine = client.reference(vim.VirtualMachine, vm)
+            client.outcome(machine.RelocateVM_Task(spec=spec))
+
+    @contextmanager
+    def _client(self) -> Iterator[VSphereClient]:
+        with VSphereClient(self._vcenter.url, ca_pem=self._vcenter.ca_pem) as client:
+            client.login(self._vcenter.username, self._vcenter.password)
+            yield client
+            client.content.sessionManager.Logout()
 
     def make_deaf(self, name: str, vm: str) -> None:
         del vm

@@ -66,3 +66,20 @@ def test_replicas_that_must_not_share_a_zone_land_apart(story: Story) -> None:
     story.registered.delete("db-1")
     story.condition("db-4", "Scheduled", "True", "Scheduled")
     story.ready("db-4")
+
+
+def test_replicas_that_were_brought_together_are_told_of_and_left_alone(story: Story) -> None:
+    """Story 11: HA or an admin broke an anti-affinity."""
+    for name in ("db-1", "db-2"):
+        story.given(REPLICA.format(name=name, app="db", mode="required"))
+    story.ready("db-1", "db-2")
+    one, two = story.backend_vm("db-1"), story.backend_vm("db-2")
+
+    story.admin.move_beside(one.id, two.id)
+
+    where = story.status("db-2")["observedFailureDomain"]
+    story.sees("db-1", lambda vm: vm["status"]["observedFailureDomain"] == where, told="moved")
+    message = story.condition("db-1", "PlacementValid", "False", "AntiAffinityUnsatisfied")
+    assert "stays where it is" in message
+    story.ready("db-1", "db-2")
+    assert {vm.id for vm in story.backend_vms()} == {one.id, two.id}
