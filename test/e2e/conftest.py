@@ -38,10 +38,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     ours = not found.is_up()
     found.up()
     yield found
-    if request.session.testsfailed:
-        found.save_logs(_TOP / "out" / "e2e" / found.name)
-    if ours:
-        found.down()
+    try:
+        if request.session.testsfailed:
+            found.save_logs(_TOP / "out" / "e2e" / found.name)
+    finally:
+        if ours:
+            found.down()
 
 
 @pytest.fixture(scope="session")

@@ -38,9 +38,11 @@ def management(request: pytest.FixtureRequest) -> Iterator[Management]:
         cluster.save_logs(request.config.rootpath / _LOGS)
         raise
     finally:
-        if request.session.testsfailed > failed:
-            cluster.save_logs(request.config.rootpath / _LOGS)
-        cluster.down()
+        try:
+            if request.session.testsfailed > failed:
+                cluster.save_logs(request.config.rootpath / _LOGS)
+        finally:
+            cluster.down()
 
 
 @pytest.fixture
