@@ -295,7 +295,8 @@ class Oracle:
         for (owner, epoch), count in owners.items():
             if count > 1:
                 self.blame(f"{count} VMs of {owner}, epoch {epoch}")
-        running = [vm for vm in map(self._vm, self.made.values()) if vm and vm.power == ON]
+        kept = (self._vm(it) for it in self.made.values() if not it.left)
+        running = [vm for vm in kept if vm and vm.power == ON]
         uuids = Counter(vm.uuid for vm in running)
         uuids.update(f"{vm.name}" for vm in running)
         for word, count in uuids.items():
