@@ -59,3 +59,5 @@ def test_a_planted_bug_is_found_and_replays(bug: str) -> None:
     assert failure is not None
     replayed = simulate("--seed", again[1], "--plant", bug)
     assert failure[1] in replayed.stdout
+    # It is the bug that was found, and nothing that happens without it.
+    assert simulate("--seed", again[1]).returncode == 0
