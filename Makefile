@@ -58,6 +58,7 @@ cluster-down: setup ## End that cluster; images stay in the cache for the next (
 
 e2e: setup tools ## Real pods, clusterctl and CAPI core on such a cluster (E2E_CLUSTER=local|kind)
 	@$(PYTHON) hack/tools/build.py --group cluster
+	@$(BIN)/python -m hack.images
 	@cd hack/tools/cert-manager && go vet ./... && CGO_ENABLED=0 go test ./...
 	@$(PYTEST) -m e2e test/e2e
 

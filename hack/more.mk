@@ -12,6 +12,9 @@ lock: ## Renew the hashed requirement locks (needs uv)
 image: setup ## Only the container image, into the cache; prints where and how big
 	@$(BIN)/python -m hack.images
 
+cluster-init: setup ## Cluster API and banlieue on the cluster of make cluster-up, by clusterctl (NAME=banlieue)
+	@$(BIN)/python -m hack.cluster.clusterapi init --name $(NAME)
+
 simulate: setup ## Seeded schedules of the whole life of VMs (SEEDS=100000, or SEED=n to replay one)
 	@$(BIN)/python -m test.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
 
@@ -27,4 +30,4 @@ kind-e2e-logs: setup ## Logs of nodes and pods of a kind cluster that is still u
 kind-e2e-bootstrap: ## The suite on an install by `banlieue bootstrap`; not part of this version
 	@echo "banlieue bootstrap is not part of this version; install as docs/install.md says." >&2; exit 1
 
-.PHONY: help-more lock image simulate kind-e2e kind-e2e-ci kind-e2e-logs kind-e2e-bootstrap
+.PHONY: help-more lock image cluster-init simulate kind-e2e kind-e2e-ci kind-e2e-logs kind-e2e-bootstrap
