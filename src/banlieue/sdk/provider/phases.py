@@ -128,8 +128,10 @@ async def identify(scope: ProviderScope) -> Outcome:
     lacking = memory.about is not None and bool(memory.about.missing_privileges)
     stale = scope.due(memory.about_read, RIGHTS_CHECK if lacking else REFRESH)
     if memory.about is None or stale or not (scope.was_reachable or scope.fresh):
-        memory.about = await scope.session.ask_about(ABOUT_TIMEOUT)
+        before, memory.about = memory.about, await scope.session.ask_about(ABOUT_TIMEOUT)
         memory.about_read = scope.ctx.clock.monotonic()
+        if before is not None and before.missing_privileges != memory.about.missing_privileges:
+            memory.inventory_read = None  # more can be seen now, or less
     trusted = _is_trusted(scope, memory.about.identity)
     scope.session.identified(memory.about.identity, trusted=trusted)
     scope.proven |= {ConditionType.PROVIDER_REACHABLE, ConditionType.CREDENTIALS_VALID}
@@ -263,6 +265,9 @@ async def _count(scope: ProviderScope, claimed: frozenset[str]) -> bool:
     if scope.unclaimed.count:
         # Another Provider of the same backend may have made them: then they are not left over.
         scope.unclaimed = left(claimed | await _claimed_anywhere(scope))
+    about = scope.memory.about
+    if about is not None and about.missing_privileges:
+        scope.unclaimed.complete = False  # what may not be seen may be there
     return True
 
 
