@@ -484,7 +484,9 @@ def test_a_larger_boot_disk_and_resized_hardware(bench: Bench) -> None:
         power=PowerState.POWERED_OFF,
     )
     state = bench.ensure(larger)
-    assert [disk.size_gib for disk in state.disks] == [disk_gib(plan) + 3]
+    assert [(disk.name, disk.size_gib) for disk in state.disks] == [
+        (plan.disks[0].name, disk_gib(plan) + 3)
+    ]
     resized = replace(larger, cpus=4, memory_mib=2048, power=PowerState.POWERED_ON)
     bench.run(resized, lambda: bench.driver.update(resized, bench.state(resized)))
     state = bench.state(resized)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
@@ -278,6 +279,7 @@ func (c *cloning) finish(ctx *simulator.Context, vm *simulator.VirtualMachine) t
 	}
 	spec.Name, spec.Uuid, spec.InstanceUuid, spec.Files, spec.ExtraConfig = "", "", "", nil, nil
 	spec.DeviceChange = append(slices.Clone(c.req.Spec.Location.DeviceChange), spec.DeviceChange...)
+	ctx.WithLock(vm, func() { keepFiles(vm, spec.DeviceChange) })
 	if fault := c.in.reconfigure(ctx, vm, spec); fault != nil {
 		return fault
 	}
@@ -292,4 +294,20 @@ func (c *cloning) finish(ctx *simulator.Context, vm *simulator.VirtualMachine) t
 		c.in.hub.poke(vm.Self)
 	}
 	return nil
+}
+
+// keepFiles lets edits of disks mean the files of the clone: a request can only name those of the
+// source, which the clone never gets.
+func keepFiles(vm *simulator.VirtualMachine, changes []types.BaseVirtualDeviceConfigSpec) {
+	own := object.VirtualDeviceList(vm.Config.Hardware.Device)
+	for _, change := range changes {
+		spec := change.GetVirtualDeviceConfigSpec()
+		disk, ok := spec.Device.(*types.VirtualDisk)
+		if !ok || spec.Operation != types.VirtualDeviceConfigSpecOperationEdit {
+			continue
+		}
+		if mine, ok := own.FindByKey(disk.Key).(*types.VirtualDisk); ok {
+			disk.Backing = mine.Backing
+		}
+	}
 }

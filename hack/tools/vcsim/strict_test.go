@@ -66,6 +66,33 @@ func TestCloneTakesTheWholeSpecification(t *testing.T) {
 	}
 }
 
+func TestCloneWithALargerDiskLeavesTheSourceItsFile(t *testing.T) {
+	l := newLab(t)
+	source := l.vm(l.machine("ubuntu").Reference())
+	before := l.in.disks(source)[0]
+	disk := copyDevices(source.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil))[0].(*types.VirtualDisk)
+	disk.CapacityInKB, disk.CapacityInBytes = disk.CapacityInKB*2, disk.CapacityInKB*2*1024
+	spec := l.cloneSpec()
+	spec.Config = &types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
+		&types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationEdit, Device: disk},
+	}}
+	ref, fault := l.clone("ubuntu", "web", spec)
+	if fault != nil {
+		t.Fatalf("%#v", fault)
+	}
+	grown := l.in.disks(l.vm(ref))[0]
+	if grown.File == before.File || grown.CapacityBytes != 2*before.CapacityBytes {
+		t.Errorf("the source has %+v, the clone %+v", before, grown)
+	}
+	next, fault := l.clone("ubuntu", "later", l.cloneSpec())
+	if fault != nil {
+		t.Fatalf("%#v", fault)
+	}
+	if later := l.in.disks(l.vm(next))[0]; later.CapacityBytes != before.CapacityBytes {
+		t.Errorf("the source has %+v, a later clone %+v", before, later)
+	}
+}
+
 func TestClonesThatCannotBeFailCleanly(t *testing.T) {
 	l := newLab(t)
 	card := func(backing types.BaseVirtualDeviceBackingInfo) []types.BaseVirtualDeviceConfigSpec {
