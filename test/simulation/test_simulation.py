@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from test.simulation.planted import BUGS
-
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEDULES = 400
-BOUND = 2000
-"""Schedules within which a planted bug is found; how many it took is told by the output."""
+SCHEDULES = 160
+FOUND_WITHIN = {
+    "look_in_one_domain": 200,
+    "destroy_when_alive": 200,
+    "believe_absence": 200,
+    "trust_any_backend": 200,
+}
+"""Planted bugs that so few schedules find; the others in `planted` are rarer, for longer runs."""
 
 
 def simulate(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -49,10 +52,10 @@ def test_two_seeds_are_two_stories() -> None:
     assert len(hashes) == 2
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", FOUND_WITHIN)
 def test_a_planted_bug_is_found_and_replays(bug: str) -> None:
-    done = simulate("--plant", bug, "--seeds", BOUND, "--failures", 1)
-    assert done.returncode == 1, f"{bug} was not found in {BOUND} schedules"
+    done = simulate("--plant", bug, "--seeds", FOUND_WITHIN[bug], "--failures", 1)
+    assert done.returncode == 1, done.stdout[-2_000:]
     again = re.search(r"again with: python -m test\.simulation --seed (\d+)", done.stdout)
     assert again is not None
     failure = re.search(r"^FAILED (.*)$", done.stdout, re.MULTILINE)
