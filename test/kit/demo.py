@@ -211,6 +211,9 @@ def main() -> int:
     parser.add_argument("--vms", type=int, default=3)
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # A closed terminal leaves as little behind as Ctrl-C.
+        signal.signal(number, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="banlieue-demo-"))
     demo = Demo(console, directory, [f"vm-{number + 1}" for number in range(options.vms)])
     try:
