@@ -245,8 +245,9 @@ def no_place(scope: Scope) -> Wait:
 def _missing() -> Wait:
     return Wait(
         Reason.VM_MISSING,
-        "the VM is gone from its backend and is never made again by itself; "
-        "restore it there, set onMissing: Recreate, or delete this object",
+        "the VM is gone from its backend and is never made again by itself; restore it there, or "
+        "delete the VirtualMachine; for a new one set onMissing: Recreate and delete the machine "
+        "object",
         SLOW,
     )
 
