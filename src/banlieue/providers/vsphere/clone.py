@@ -145,7 +145,7 @@ def _grown_kib(plan: Plan, template: Template) -> int | None:
         raise InvalidSpec(
             Reason.INVALID_CONFIGURATION,
             f"disk {plan.disks[0].name} is {wanted} GiB, and the image's is {root.size_gib} GiB; "
-            "a disk only grows",
+            "a disk only grows: ask for that or more",
         )
     return wanted * _KIB_PER_GIB
 

@@ -88,7 +88,10 @@ class Connection:
         try:
             self._configuration = await self._read()
         except (ConfigException, OSError, ValueError) as e:
-            raise NoConnectionError(f"no usable Kubernetes configuration: {e}") from e
+            raise NoConnectionError(
+                f"no usable Kubernetes configuration: {e}; "
+                "name a kubeconfig by --kubeconfig or $KUBECONFIG, and a context that is in it"
+            ) from e
         self._ssl = RESTClientObject(self._configuration).ssl_context
 
     async def authorization(self) -> str | None:
