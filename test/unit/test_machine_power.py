@@ -74,7 +74,7 @@ async def test_a_value_restarts_the_vm_once_as_its_power_off_mode_says(
     await bench.run()
     assert _restarts(bench) == 1
     told = [event.reason for event in bench.recorder.events]
-    assert told.count("Restarted") == 1
+    assert told.count(EventReason.RESTARTED) == 1
 
 
 async def test_while_it_restarts_the_machine_says_so(bench: MachineBench) -> None:
