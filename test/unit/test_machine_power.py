@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from banlieue.api.meta import format_time
+from banlieue.api.reasons import EventReason
 from banlieue.api.resources import PROVIDERS
 from banlieue.api.types import PowerOffMode
 from banlieue.sdk.kube import Unavailable
