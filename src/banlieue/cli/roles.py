@@ -103,11 +103,10 @@ def dev(backends: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - cl
     \b
     banlieue crds | kubectl apply --server-side -f -
     kubectl create namespace banlieue-system
-    banlieue dev --log-format text &
     kubectl apply -f config/samples/simulated.yaml -f config/samples/virtualmachine.yaml
+    banlieue dev --log-format text
 
-    It makes a ProviderClass per backend and the system namespace when they are missing; the
-    samples go into that namespace, so it has to be there first.
+    It makes a ProviderClass per backend and the system namespace when they are missing.
     """  # noqa: D301 - click wants the character itself
     from banlieue.controller import app
     from banlieue.sdk.registry import backend_names
