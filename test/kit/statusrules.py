@@ -185,7 +185,7 @@ def _lasting(obj: Object) -> dict[str, Any]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     if obj["kind"].endswith(_MACHINE) and obj["kind"] != "VirtualMachine":
         found = {"spec.providerID": spec.get("providerID"), "spec.instance": spec.get("instance")}
-    elif spec.get("onMissing") == "Recreate" or status.get("previous"):
+    elif _may_change_identity(spec, status):
         found = {}
     else:
         found = {
@@ -193,6 +193,12 @@ def _lasting(obj: Object) -> dict[str, Any]:
             "status.backendIdentity": status.get("backendIdentity"),
         }
     return {path: value for path, value in found.items() if value is not None}
+
+
+def _may_change_identity(spec: Object, status: Object) -> bool:
+    """Whether its user agreed: to another VM, to a move, or to another backend at the endpoint."""
+    accepted = (spec.get("connection") or {}).get("acceptedIdentities")
+    return bool(spec.get("onMissing") == "Recreate" or status.get("previous") or accepted)
 
 
 def difference(old: Object | None, new: Object) -> str:

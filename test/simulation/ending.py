@@ -30,11 +30,25 @@ class Ending(Actor):
         self._register()
         for name in cluster.names:
             self.edit_provider(name, paused=False, mode="ReadWrite", cordoned=False)
+            self._accept_identities(name)
         for obj in cluster.virtual_machines():
             spec = obj["spec"]
             if spec.get("paused") or spec.get("deletionProtection"):
                 self.edit(obj["metadata"]["name"], paused=None, deletionProtection=None)
         self._heal_processes()
+
+    def _accept_identities(self, name: str) -> None:
+        """Machines that took up their VMs while the backend told another identity go on."""
+        told = set()
+        for machine in self.cluster.machines():
+            instance = machine["spec"].get("instance")
+            if instance and machine["spec"]["providerRef"]["name"] == name:
+                told.add(str(instance["backendIdentity"]))
+        if told - {f"backend-{name}"}:
+            provider = self.cluster.api.look_at(PROVIDERS, platform.provider_key(name)) or {}
+            accepted = sorted(told | {f"backend-{name}"})
+            connection = {**provider["spec"]["connection"], "acceptedIdentities": accepted}
+            self.edit_provider(name, connection=connection)
 
     def _register(self) -> None:
         """Providers that are gone are registered again."""
@@ -69,7 +83,8 @@ class Ending(Actor):
                 world.act("set_host", host=host.name, maintenance=False)
         for vm_id in [vm for name, vm in list(self.oracle.foreign) if name == world.name]:
             self.oracle.note_removed(world, vm_id)
-            world.act("remove", vm=vm_id)
+            if vm_id in world.state.vms:
+                world.act("remove", vm=vm_id)
         for (name, vm_id), made in self.oracle.made.items():
             if name == world.name:
                 self._heal_vm(world, vm_id, made)

@@ -25,7 +25,9 @@ DISK_GRACE = 65.0
 """Seconds for which a VM may still be destroyed that was looked at before a disk was attached."""
 
 _JUDGED = frozenset({VIRTUAL_MACHINES, SIMULATED_MACHINES, PROVIDERS, VM_IMAGES})
-_CHANGING = frozenset({"power_on", "power_off", "shutdown", "suspend", "reconfigure", "detach"})
+_CHANGING = frozenset(
+    {"power_on", "power_off", "shutdown", "suspend", "reconfigure", "detach", "destroy"}
+)
 
 
 class Violation(Exception):
@@ -65,7 +67,7 @@ class Oracle:
     cluster: Cluster
     failure: str = ""
     made: dict[tuple[str, str], Made] = field(default_factory=dict)
-    foreign: dict[tuple[str, str], tuple[Any, ...]] = field(default_factory=dict)
+    foreign: dict[tuple[str, str], tuple[Any, ...] | None] = field(default_factory=dict)
     foreign_disks: dict[str, dict[str, tuple[str, float]]] = field(default_factory=dict)
     wishes: dict[str, Wish] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
@@ -219,7 +221,11 @@ class Oracle:
 
     def _called(self, world: SimWorld, method: str, params: Params) -> None:
         vm_id = str(params.get("vm", ""))
-        if method in _CHANGING and (world.name, vm_id) in self.foreign:
+        changing = method in _CHANGING or method == "remove_mark"
+        if changing and (world.name, vm_id) in self.foreign:
+            if self._stands_alone(world, vm_id):
+                self.foreign[world.name, vm_id] = None
+                return
             self.blame(f"{method} of foreign VM {world.name}/{vm_id}")
         if method == "create":
             self._judge_create(world, str(params["uuid"]))
@@ -227,6 +233,18 @@ class Oracle:
             self._judge_destroy(world, vm_id)
         if method == "remove_mark":
             self._judge_unmark(world, vm_id)
+
+    def _stands_alone(self, world: SimWorld, vm_id: str) -> bool:
+        """Whether this copy has UUID and mark of an original that is hidden or gone.
+
+        Nothing on such a backend tells the two apart then.
+        """
+        vm = world.state.vms.get(vm_id)
+        mark = Mark.decode(vm.mark) if vm else None
+        if vm is None or mark is None or mark.uuid != vm.uuid:
+            return False
+        others = (it for it in world.state.vms.values() if it is not vm and it.uuid == vm.uuid)
+        return all(it.hidden for it in others)
 
     def _judge_create(self, world: SimWorld, uuid: str) -> None:
         """Nobody makes a VM again that was seen once and is gone."""
@@ -308,7 +326,7 @@ class Oracle:
 
     def _check_foreign(self, world: SimWorld) -> None:
         for (name, vm_id), looks in self.foreign.items():
-            if name != world.name:
+            if name != world.name or looks is None:
                 continue
             vm = world.state.vms.get(vm_id)
             if vm is None or _looks(vm) != looks:
