@@ -141,8 +141,13 @@ class User(Actor):
             self.cluster.api.drop(SIMULATED_MACHINES, key)
 
     def delete_provider(self) -> None:
-        """Delete a Provider that may be in use."""
+        """Delete a Provider that may be in use.
+
+        Not while a rebuilt cluster recovers: nobody could tell of the VMs on it any more.
+        """
         name = self.world().name
+        if self.cluster.recovers:
+            return
         if self.cluster.api.look_at(PROVIDERS, provider_key(name)) is not None:
             self.cluster.log(f"admin deletes Provider {name}")
             self.cluster.api.drop(PROVIDERS, provider_key(name))

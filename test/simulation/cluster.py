@@ -137,6 +137,13 @@ class Cluster:
         found = self.api.look_at(CONFIG_MAPS, key) or {}
         return str((found.get("data") or {}).get(names.INSTALLATION_ID, ""))
 
+    @property
+    def recovers(self) -> bool:
+        """Whether the cluster was rebuilt, and Providers still tell what they hold."""
+        key = Key(platform.SYSTEM, names.INSTALLATION_CONFIG_MAP)
+        found = self.api.look_at(CONFIG_MAPS, key) or {}
+        return (found.get("data") or {}).get(names.INSTALLATION_RECOVERY) == "true"
+
     def forget_providers(self) -> None:
         """The Providers of a rebuilt cluster: as their admins wrote them, with new uids."""
         for name in self.names:
