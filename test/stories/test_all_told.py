@@ -13,7 +13,7 @@ WAITING: Final = {
     13: "adoption: `adopt` is accepted by the API and carried out by nobody yet",
     15: "moves to another Provider, and a second backend to move to",
     18: "addresses from IPAM pools: the controller makes no claims yet",
-    20: "Cluster API end to end: told by the tests under test/e2e, which need a whole cluster",
+    20: "Cluster API machines: nothing serves infrastructure clusters yet",
 }
 """Stories that cannot be told yet, by number, and what they wait for."""
 
