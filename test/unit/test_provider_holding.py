@@ -1,9 +1,9 @@
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from banlieue.api import names
+from banlieue.api.meta import Resource
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.resources import (
     CONFIG_MAPS,
@@ -377,7 +377,9 @@ async def test_a_new_provider_of_the_same_name_starts_afresh(bench: ProviderBenc
 # Watches
 
 
-def _mapped(bench: ProviderBench, resource: Any, old: Obj | None, new: Obj | None) -> list[Request]:  # noqa: ANN401
+def _mapped(
+    bench: ProviderBench, resource: Resource, old: Obj | None, new: Obj | None
+) -> list[Request]:
     controller = bench.reconciler.controller()
     [watch] = [w for w in controller.watches if w.resource == resource]
     return list(watch.map(Change(resource, Key.of(new or old or {}), old, new)))
