@@ -378,6 +378,14 @@ class Inventory(Protocol):
 
 
 @runtime_checkable
+class CreateWatch(Protocol):
+    """Optional power: tell which VMs are being made, by this process or another, for restores."""
+
+    def creating(self) -> Sequence[str]:
+        """Names of ours that running creates will have; `Inventory` shows them when they end."""
+
+
+@runtime_checkable
 class DiskDetacher(Protocol):
     """Optional power: take disks off a VM and keep their data."""
 

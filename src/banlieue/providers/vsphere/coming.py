@@ -18,9 +18,12 @@ _YOUNG = 1.0
 """Seconds for which a read of the tasks is not repeated."""
 
 
+_TOKEN = "banlieue-"  # noqa: S105 - no secret: it marks a task
+
+
 def activation(name: str) -> str:
     """The token a create task carries, so that it is known again by another process."""
-    return f"banlieue-{name}"
+    return f"{_TOKEN}{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,15 @@ class Coming:
         """Whether a create of that name may run now that this process did not send; one call."""
         with self._lock:
             return self._may_be(self._read(), name)
+
+    def names(self) -> list[str]:
+        """Names of the machines that unfinished creates of any process will have; one call."""
+        found = self._reader(self._session)
+        return [
+            item.token.removeprefix(_TOKEN)
+            for item in found
+            if item.token and item.token.startswith(_TOKEN)
+        ]
 
     def _read(self) -> list[Cloning]:
         self._read_at = self._monotonic()

@@ -175,6 +175,11 @@ class VSphereDriver:
             self._census.refresh()
             return [machine_state(_as_record(entry), places) for entry in self._census.marked()]
 
+    def creating(self) -> Sequence[str]:
+        """Names of ours that unfinished clone tasks of any process will have."""
+        with _verb("creating"):
+            return self._machines.creating()
+
     def changes(self, timeout: float) -> Changes:
         """Block until something changed, for at most `timeout` seconds."""
         with _verb("changes"):

@@ -313,6 +313,10 @@ class Machines:
             self._check_coming(ref)
         self._check_sight(cached=False)
 
+    def creating(self) -> list[str]:
+        """Names of the machines that are being made, by whomever."""
+        return self._coming.names()
+
     def _check_coming(self, ref: MachineRef) -> None:
         """Nothing of that name is being made, nor may a call to make it still arrive."""
         if self._pending(ref) or self._coming.now(ref.name):

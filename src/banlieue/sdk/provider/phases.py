@@ -15,7 +15,7 @@ from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Unclaimed
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.sdk import installation
-from banlieue.sdk.driver import Driver, FailureDomain, Inventory, MachineState
+from banlieue.sdk.driver import CreateWatch, Driver, FailureDomain, Inventory, MachineState
 from banlieue.sdk.errors import NeedsOperator, Transient
 from banlieue.sdk.kube import Forbidden, Key, NotFound, Obj
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop
@@ -232,10 +232,15 @@ async def read_inventory(scope: ProviderScope) -> Outcome:
     known = {m.uuid for m in scope.machines} | {m.backend_name for m in scope.machines}
     memory.pending -= {name for name in known if name}
     strangers = bool(memory.pending) and scope.due(memory.inventory_read, INVENTORY_PAUSE)
-    if strangers or scope.due(memory.inventory_read, REFRESH):
+    comes = bool(memory.coming) and scope.due(memory.inventory_read, COUNTS_PAUSE)
+    if strangers or comes or scope.due(memory.inventory_read, REFRESH):
         memory.pending.clear()
+        # Asked before the list is read: what ends in between is on the list.
+        memory.coming = await _coming(scope)
         memory.inventory = await scope.session.call(_marked, timeout=INVENTORY_TIMEOUT)
         memory.inventory_read, memory.recount = scope.ctx.clock.monotonic(), True
+    if memory.coming:
+        scope.counts_due = COUNTS_PAUSE
     claimed = frozenset(machine.uuid for machine in scope.machines if machine.uuid)
     counted = (len(scope.machines), claimed)
     if memory.counted == counted and not memory.recount:
@@ -268,6 +273,8 @@ async def _count(scope: ProviderScope, claimed: frozenset[str]) -> bool:
     about = scope.memory.about
     if about is not None and about.missing_privileges:
         scope.unclaimed.complete = False  # what may not be seen may be there
+    if scope.memory.coming:
+        scope.unclaimed.complete = False  # what is being made is nowhere yet
     return True
 
 
@@ -279,6 +286,23 @@ async def _claimed_anywhere(scope: ProviderScope) -> frozenset[str]:
         return frozenset()
     found = (KnownMachine.of(raw).uuid for raw in machines)
     return frozenset(uuid for uuid in found if uuid)
+
+
+async def _coming(scope: ProviderScope) -> frozenset[str]:
+    """Names of VMs that are being made without a machine object here that says so.
+
+    Asked while the installation recovers, as only then somebody waits for the whole truth: a create
+    that a lost cluster began may end long after the new one was set up.
+    """
+    known = await installation.read_live(scope.ctx.api, scope.installation_namespace)
+    if known is None or not known.recovery:
+        return frozenset()
+    names = await scope.session.call(_creating, timeout=INVENTORY_TIMEOUT)
+    return frozenset(names) - {machine.backend_name for machine in scope.machines}
+
+
+def _creating(driver: Driver[Any]) -> tuple[str, ...]:
+    return tuple(driver.creating()) if isinstance(driver, CreateWatch) else ()
 
 
 def _marked(driver: Driver[Any]) -> tuple[MachineState, ...] | None:

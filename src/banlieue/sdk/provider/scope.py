@@ -37,6 +37,7 @@ class Memory:
     included: Mapping[str, Sequence[str]] | None = None
     inventory: Sequence[MachineState] | None = None
     inventory_read: float | None = None
+    coming: frozenset[str] = frozenset()
     pending: set[str] = field(default_factory=set)
     recount: bool = True
     counted: tuple[int, frozenset[str]] | None = None

@@ -82,6 +82,11 @@ class SimulatedDriver:
             states = [machine_state(vm) for vm in self._session.call("find", marked=True)]
         return [state for state in states if state.mark]
 
+    def creating(self) -> Sequence[str]:
+        """Names of all VMs that are being made."""
+        with uniform_errors():
+            return [task["create"]["name"] for task in self._session.call("creating")]
+
     def changes(self, timeout: float) -> Changes:
         """Block until something changed, for at most `timeout` seconds."""
         with uniform_errors():

@@ -45,13 +45,13 @@ class Hypervisor(Inventory):
                 return task
         return None
 
-    def creating(self, name: str, domain: str | None = None) -> list[Task]:
-        """Unfinished create tasks of that name, in one failure domain or in all."""
+    def creating(self, name: str | None, domain: str | None = None) -> list[Task]:
+        """Unfinished create tasks of that name or of all, in one failure domain or in all."""
         return [
             task
             for task in self._unfinished()
             if task.create
-            and task.create.name == name
+            and name in (None, task.create.name)
             and (domain is None or task.create.domain == domain)
         ]
 

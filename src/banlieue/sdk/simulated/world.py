@@ -264,7 +264,7 @@ class World:
         ]
 
     def _creating(self, params: Params, _account: str) -> Json:
-        tasks = self.hypervisor.creating(params["name"], params.get("domain"))
+        tasks = self.hypervisor.creating(params.get("name"), params.get("domain"))
         return [self._job(task) for task in tasks]
 
     def _login(self, params: Params, _account: str) -> Json:

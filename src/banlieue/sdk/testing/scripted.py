@@ -48,6 +48,7 @@ class ScriptedEndpoint:
         self.about = About("backend-1", "8.0.3")
         self.domains: tuple[FailureDomain, ...] = (FailureDomain("d1", ("dc1", "c1")),)
         self.marked: tuple[MachineState, ...] = ()
+        self.creating: tuple[str, ...] = ()
         self.password = "right"  # noqa: S105 - what tests put into their Secrets
         self.fail: dict[str, DriverError] = {}
         self.hold: dict[str, threading.Event] = {}
@@ -103,6 +104,11 @@ class ScriptedDriver:
         """The scripted ones."""
         self._endpoint.enter("marked")
         return self._endpoint.marked
+
+    def creating(self) -> Sequence[str]:
+        """The scripted ones."""
+        self._endpoint.enter("creating")
+        return self._endpoint.creating
 
     def changes(self, timeout: float) -> Changes:
         """What was announced next; nothing when that takes longer than `timeout`."""
