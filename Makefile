@@ -29,7 +29,7 @@ demo: setup tools ## Local control plane, all roles, three VirtualMachines becom
 test: setup tools ## The whole test ladder, in random order
 	@cd hack/tools/vcsim && go vet ./... && CGO_ENABLED=0 go test ./...
 	@cd hack/tools/pause && go vet ./... && CGO_ENABLED=0 go test ./...
-	@$(PYTEST) -n $(WORKERS) --dist loadfile
+	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=12
 
 test-unit: setup ## What needs no process: under a minute
 	@$(PYTEST) -m "not slow and not e2e"

@@ -6,6 +6,26 @@ from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube
 from test.kit.namespaces import create_namespace, discard_namespace
 
+LONG = frozenset(
+    {
+        "test_at_rest.py",
+        "test_change.py",
+        "test_dev.py",
+        "test_life_of_a_vm.py",
+        "test_many.py",
+        "test_outages.py",
+        "test_simulation.py",
+        "test_trouble.py",
+    }
+)
+"""Files that take a minute and more: begun last, one worker would be left alone with them."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long files; the order is as random as before otherwise."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:

@@ -124,6 +124,15 @@ def test_a_task_without_a_token_may_be_anybodys() -> None:
     assert coming([Cloning("task-1", None)]).now("web-1")
 
 
+def test_creates_of_ours_are_named_whoever_sent_them() -> None:
+    running = [
+        Cloning("task-1", activation("db-1-12345678")),
+        Cloning("task-2", "somebody-elses"),
+        Cloning("task-3", None),
+    ]
+    assert coming(running).names() == ["db-1-12345678"]
+
+
 def test_a_task_with_another_machines_token_is_not_ours() -> None:
     assert not coming([Cloning("task-1", activation("web-2"))]).now("web-1")
     assert coming([Cloning("task-1", activation("web-1"))]).now("web-1")
