@@ -1,5 +1,6 @@
 """The image itself, run as a restricted pod runs it, without a cluster."""
 
+import hashlib
 import json
 import os
 import re
@@ -21,6 +22,8 @@ import pytest
 
 import banlieue
 from banlieue.sdk.registry import backend_names
+from hack import release
+from hack.components import semantic_version
 from hack.images.catalog import OWN, archive_of
 from hack.images.store import ImageError
 
@@ -305,6 +308,27 @@ def test_the_first_process_of_a_pod_ends_soon_when_told_to(image: Unpacked) -> N
     assert process.returncode == 0
     assert json.loads(first)
     assert time.monotonic() - told < ENDS_WITHIN_SECONDS
+
+
+def test_a_release_brings_it_under_its_released_name(image: Unpacked, tmp_path: Path) -> None:
+    version = semantic_version(banlieue.__version__)
+
+    assert release.main(["--image", "registry.example/banlieue", "--out", str(tmp_path)]) == 0
+
+    lines = (tmp_path / "checksums.txt").read_text().splitlines()
+    listed = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert listed.keys() == {path.name for path in tmp_path.iterdir()} - {"checksums.txt"}
+    for name, digest in listed.items():
+        with (tmp_path / name).open("rb") as file:
+            assert hashlib.file_digest(file, "sha256").hexdigest() == digest, name
+    assert f"banlieue-{banlieue.__version__}-py3-none-any.whl" in listed
+    with tarfile.open(tmp_path / f"banlieue-{version}-image.tar") as tar:
+        content = tar.extractfile("manifest.json")
+        assert content
+        (entry,) = json.load(content)
+        assert entry["RepoTags"] == [f"registry.example/banlieue:{version}"]
+        assert entry["Layers"] == [layer.name for layer in image.layers]
+        assert {entry["Config"], *entry["Layers"]} <= set(tar.getnames())
 
 
 @contextmanager
