@@ -1,4 +1,4 @@
-"""`banlieue dev`: every role in one process, by the lines its help text names."""
+"""`banlieue dev`: every role in one process, in the order its help text names and in another."""
 
 import os
 import subprocess
@@ -15,15 +15,22 @@ from test.kit.stack import ROOT, Stack, is_ready
 
 pytestmark = pytest.mark.slow
 
+SYSTEM = "banlieue-system"
 
+
+@pytest.mark.parametrize("order", ["samples-first", "dev-first"])
 def test_the_samples_become_a_vm_with_one_process(
-    control_plane: ControlPlane, tmp_path: Path
+    control_plane: ControlPlane, tmp_path: Path, order: str
 ) -> None:
     printed = subprocess.run(
         [sys.executable, "-m", "banlieue", "crds"], capture_output=True, text=True, check=True
     ).stdout
     control_plane.install_crds(yaml.safe_load_all(printed))
+    kube = control_plane.kube
     with Stack(control_plane, tmp_path) as stack:
+        if order == "samples-first":
+            kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+            _apply_samples(control_plane)
         port = free_port()
         dev = Process(
             "dev",
@@ -32,19 +39,21 @@ def test_the_samples_become_a_vm_with_one_process(
             env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
         )
         with dev:
-            kube = control_plane.kube
-            kube.wait_for("namespaces", "banlieue-system", until=bool, timeout=30)
-            for name in ("simulated", "virtualmachine"):
-                text = (ROOT / "config" / "samples" / f"{name}.yaml").read_text(encoding="utf-8")
-                control_plane.kubectl(
-                    "apply", "--server-side", "--force-conflicts", "-f", "-", input=text
-                )
+            if order == "dev-first":
+                kube.wait_for("namespaces", SYSTEM, until=bool, timeout=30)
+                _apply_samples(control_plane)
             made = _virtual_machine(ROOT / "config" / "samples" / "virtualmachine.yaml")
             kube.wait_for("virtualmachines", *made, until=is_ready, timeout=60, what="Ready")
             kube.delete("virtualmachines", *made)
             kube.wait_gone("virtualmachines", *made, timeout=60)
             assert dev.stop() == 0
         stack.purge()
+
+
+def _apply_samples(control_plane: ControlPlane) -> None:
+    for name in ("simulated", "virtualmachine"):
+        text = (ROOT / "config" / "samples" / f"{name}.yaml").read_text(encoding="utf-8")
+        control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
 
 
 def _virtual_machine(sample: Path) -> tuple[str, str]:
