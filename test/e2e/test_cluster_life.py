@@ -33,6 +33,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 UP_SECONDS = 400.0
+SECOND_UP_SECONDS = 20.0
+"""On a host that has seen one before: nothing is built or unpacked again."""
 
 
 @pytest.fixture
@@ -78,9 +80,7 @@ def test_a_pod_runs_and_nothing_is_left_on_the_host(life: Life, archive: Path) -
     assert "Server Version" in life.kubectl("exec", "pod", "--", "/kubectl", "version")
     assert '"gitVersion"' in life.forwarded()
 
-    started = time.monotonic()
     assert "up already" in life.run("up")
-    assert time.monotonic() - started < 20
 
     life.run("logs", str(archive.parent / "logs"))
     logs = [path.name for path in (archive.parent / "logs").rglob("*.log")]
@@ -110,7 +110,9 @@ def test_images_survive_down_and_all_objects_survive_a_kept_one(life: Life, arch
 
     life.run("down")
     life.await_left(before, files=[str(life.place.state)])
+    started = time.monotonic()
     life.run("up")
+    assert time.monotonic() - started < SECOND_UP_SECONDS
     assert not life.kubectl("get", "configmap", "memory", "--ignore-not-found")
     life.run_pod()
 
