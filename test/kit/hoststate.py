@@ -31,7 +31,7 @@ class HostState:
         mounts: Mounts as the host sees them.
         rules: The lines of the nftables rule set.
         groups: Control groups at the top of their hierarchies.
-        processes: What runs one of the cluster's programs or is told of its state directory.
+        processes: What a node started, and whatever is told of its state directory.
         files: What is in the folders that daemons like to write to, and in the clusters' folder.
         tunables: Kernel parameters that a kubelet changes.
     """
@@ -122,7 +122,8 @@ def _processes(places: tuple[Place, ...]) -> list[str]:
         node: int | None = pid
         while node and _NODE not in commands.get(node, []):
             node = parents.get(node)
-        if node and states & set(commands[node]):
+        started = node and states & set(commands[node])
+        if started or any(f"{state}/" in f"{word}/" for word in command for state in states):
             found.append(f"{pid} {' '.join(command)[:200]}")
     return found
 
