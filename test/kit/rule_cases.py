@@ -36,6 +36,8 @@ _IMAGE: Final = ("VMImage",)
 _PROVIDER: Final = ("Provider",)
 _MACHINES: Final = ("VSphereMachine", "SimulatedMachine")
 _CLUSTERS: Final = ("VSphereCluster", "SimulatedCluster")
+_MACHINE_TEMPLATES: Final = ("VSphereMachineTemplate", "SimulatedMachineTemplate")
+_CLUSTER_TEMPLATES: Final = ("VSphereClusterTemplate", "SimulatedClusterTemplate")
 
 _URL_SOURCE: Final = {
     "providerClass": "libvirt",
@@ -132,6 +134,11 @@ def _interface(**words: object) -> Changes:
     return {"spec.networkInterfaces": [{"name": "eth0", "ipam": [words]}]}
 
 
+def _in_template(changes: Changes) -> Changes:
+    """The same mistake in what a template's machines or clusters are made of."""
+    return {f"spec.template.{path}": value for path, value in changes.items()}
+
+
 _USERS: Final = (
     Case(
         "spec.classRef is required without spec.adopt: name a VMClass",
@@ -219,9 +226,19 @@ _USERS: Final = (
         _interface(family="IPv4", source="slaac"),
     ),
     Case(
+        "source slaac exists for family IPv6 only: use dhcp, static or pool",
+        _MACHINE_TEMPLATES,
+        _in_template(_interface(family="IPv4", source="slaac")),
+    ),
+    Case(
         "address must be one IP address of the family given: correct address or family",
         (*_VM, *_MACHINES),
         _interface(family="IPv6", source="static", address="10.0.0.7"),
+    ),
+    Case(
+        "address must be one IP address of the family given: correct address or family",
+        _MACHINE_TEMPLATES,
+        _in_template(_interface(family="IPv6", source="static", address="10.0.0.7")),
     ),
     Case(
         "address must be one IP address of the family given: correct address or family",
@@ -246,9 +263,41 @@ _ADMINS: Final = (
         {"spec.providerSelector.matchExpressions": [{"key": "tier", "operator": "In"}]},
     ),
     Case(
+        "values must be given with operator In or NotIn, and left out with Exists or DoesNotExist",
+        _CLUSTER_TEMPLATES,
+        _in_template(
+            {"spec.providerSelector.matchExpressions": [{"key": "tier", "operator": "In"}]}
+        ),
+    ),
+    Case(
+        "values must be given with operator In or NotIn, and left out with Exists or DoesNotExist",
+        _PROVIDER,
+        {
+            "spec.allowedNamespaces": {
+                "from": "Selector",
+                "selector": {"matchExpressions": [{"key": "tier", "operator": "In"}]},
+            }
+        },
+    ),
+    Case(
         "sizeGiB must be given for a disk other than root: add it",
         ("VMClass",),
         {"spec.hardware.disks": [{"name": "root"}, {"name": "data"}]},
+    ),
+    Case(
+        "sizeGiB must be given for a disk other than root: add it",
+        _MACHINES,
+        {
+            "spec.class": {
+                "name": "small",
+                "hash": "0123abcd",
+                "hardware": {
+                    "cpus": 1,
+                    "memoryMiB": 512,
+                    "disks": [{"name": "root"}, {"name": "data"}],
+                },
+            }
+        },
     ),
     Case(
         "checksum must be given for what is imported: add the publisher's sha256:… or sha512:… "
@@ -426,14 +475,30 @@ _CONTROLLERS: Final = (
         _interface(family="IPv4", source="dhcp", address="10.0.0.7"),
     ),
     Case(
+        "address must be left out with a source other than static and pool: remove it or change "
+        "source",
+        _MACHINE_TEMPLATES,
+        _in_template(_interface(family="IPv4", source="dhcp", address="10.0.0.7")),
+    ),
+    Case(
         "address must be given with source static: add it or use dhcp or pool",
         _MACHINES,
         _interface(family="IPv4", source="static"),
     ),
     Case(
+        "address must be given with source static: add it or use dhcp or pool",
+        _MACHINE_TEMPLATES,
+        _in_template(_interface(family="IPv4", source="static")),
+    ),
+    Case(
         "gateway must be one IP address of the family given: correct it",
         _MACHINES,
         _interface(family="IPv4", source="pool", gateway="2001:db8::1"),
+    ),
+    Case(
+        "gateway must be one IP address of the family given: correct it",
+        _MACHINE_TEMPLATES,
+        _in_template(_interface(family="IPv4", source="pool", gateway="2001:db8::1")),
     ),
     Case(
         "imageRef or template is required without adopt: name a VMImage or a template",
@@ -460,6 +525,12 @@ _CONTROLLERS: Final = (
         "use userData, or leave them to us",
         ("VSphereMachine",),
         {"spec.extraConfig": {"GuestInfo.userdata": "x"}},
+    ),
+    Case(
+        "extraConfig must not have keys that begin with guestinfo., banlieue. or disk.enableUUID: "
+        "use userData, or leave them to us",
+        ("VSphereMachineTemplate",),
+        _in_template({"spec.extraConfig": {"GuestInfo.userdata": "x"}}),
     ),
 )
 
