@@ -96,12 +96,12 @@ def test_marks_on_the_host_fit_and_are_ours(tmp_path: Path, name: str) -> None:
 
 
 def test_state_is_in_the_users_cache_unless_told_otherwise() -> None:
-    home = {"HOME": "/home/me"}
-    assert clusters_directory(home) == Path("/home/me/.cache/banlieue/clusters")
+    home = {"HOME": "/data/me"}
+    assert clusters_directory(home) == Path("/data/me/.cache/banlieue/clusters")
     cache = {**home, "XDG_CACHE_HOME": "/c"}
     assert clusters_directory(cache) == Path("/c/banlieue/clusters")
     assert clusters_directory({**cache, VARIABLE: "/s"}) == Path("/s")
-    assert clusters_directory({**home, "XDG_CACHE_HOME": "c"}).is_relative_to("/home/me")
+    assert clusters_directory({**home, "XDG_CACHE_HOME": "c"}).is_relative_to("/data/me")
 
 
 def test_a_lock_leaves_no_file(tmp_path: Path) -> None:
