@@ -32,7 +32,7 @@ test: setup tools ## The whole test ladder, in random order
 	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=12
 
 test-unit: setup ## What needs no process: under a minute
-	@$(PYTEST) -m "not slow and not e2e"
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not slow and not e2e"
 
 check: setup ## Lint, types, import contracts, generated files, sizes
 	@$(BIN)/ruff check .
