@@ -26,9 +26,9 @@ V2_MOUNTS = """\
 """
 DISK_MOUNTS = """\
 27 1 254:0 / / rw,relatime - overlay overlay rw
-28 27 254:1 / /home rw,relatime - ext4 /dev/vda rw
-29 28 0:40 / /home/me/with\\040space rw,relatime - tmpfs tmpfs rw
-30 27 254:1 / /home rw,relatime - xfs /dev/vdb rw
+28 27 254:1 / /disk rw,relatime - ext4 /dev/vda rw
+29 28 0:40 / /disk/me/with\\040space rw,relatime - tmpfs tmpfs rw
+30 27 254:1 / /disk rw,relatime - xfs /dev/vdb rw
 """
 
 
@@ -177,9 +177,9 @@ def test_control_groups_go_with_those_in_them(tmp_path: Path) -> None:
     ("folder", "expected"),
     [
         ("/var/lib", "overlay"),
-        ("/homer", "overlay"),
-        ("/home/me", "xfs"),
-        ("/home/me/with space/x", "tmpfs"),
+        ("/disks", "overlay"),
+        ("/disk/me", "xfs"),
+        ("/disk/me/with space/x", "tmpfs"),
     ],
 )
 def test_the_innermost_and_last_mount_holds_a_folder(folder: str, expected: str) -> None:
@@ -187,8 +187,8 @@ def test_the_innermost_and_last_mount_holds_a_folder(folder: str, expected: str)
 
 
 def test_mounts_in_a_folder_are_seen() -> None:
-    found = checks.mounts_below(Path("/home/me"), DISK_MOUNTS)
-    assert found == [Path("/home/me/with space")]
+    found = checks.mounts_below(Path("/disk/me"), DISK_MOUNTS)
+    assert found == [Path("/disk/me/with space")]
 
 
 def test_mount_points_of_any_name_are_read() -> None:
