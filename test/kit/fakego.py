@@ -1,9 +1,12 @@
 """A command that answers like Go, and a folder of pinned modules, for tests of `hack/tools`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from hack.tools.catalog import TOOLS, Store
+
+InstallGo = Callable[..., Path]
 
 PINS: Final = {
     "k8s.io/kubernetes": "v1.36.3",

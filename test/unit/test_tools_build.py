@@ -2,7 +2,6 @@ import fcntl
 import io
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,14 @@ from hack.tools.catalog import (
     find_tool,
     tool_named,
 )
-from test.kit.fakego import GO_MOD, FakeGo, executable, pinned_store
+from test.kit.fakego import GO_MOD, InstallGo, executable
 
 SIMULATOR = tool_named("vcsim")
 ETCD = tool_named("etcd")
 APISERVER = tool_named("kube-apiserver")
 CONTROLLER_MANAGER = tool_named("kube-controller-manager")
 PAUSE = tool_named("pause")
-InstallGo = Callable[..., Path]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return pinned_store(tmp_path)
+pytest_plugins = ["test.kit.fixtures_go"]
 
 
 @pytest.fixture
@@ -38,23 +32,6 @@ def assets(tmp_path: Path) -> Path:
     for name in ("etcd", "kube-apiserver", "kubectl"):
         executable(folder / name, "exit 0")
     return folder
-
-
-@pytest.fixture
-def in_new_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> pytest.CaptureFixture[str]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    return capsys
-
-
-@pytest.fixture
-def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstallGo:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return FakeGo(folder).install
 
 
 def _ignore(_progress: gobuild.Progress) -> None:

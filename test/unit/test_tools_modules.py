@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -6,31 +5,9 @@ import pytest
 from hack.tools import build
 from hack.tools.catalog import TOOLS, Group, Stamp, Store, ToolError, pinned_version, tool_named
 from hack.tools.modules import module_directory
-from test.kit.fakego import GO_MOD, FakeGo, pinned_store
+from test.kit.fakego import GO_MOD, InstallGo
 
-InstallGo = Callable[..., Path]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return pinned_store(tmp_path)
-
-
-@pytest.fixture
-def in_new_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> pytest.CaptureFixture[str]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    return capsys
-
-
-@pytest.fixture
-def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstallGo:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return FakeGo(folder).install
+pytest_plugins = ["test.kit.fixtures_go"]
 
 
 @pytest.mark.parametrize(
