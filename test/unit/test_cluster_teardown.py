@@ -1,10 +1,10 @@
 """Ending what is there of a cluster, with plain processes as nodes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from hack.cluster.local.paths import VARIABLE, Place
 from hack.cluster.local.ranges import Range
 from hack.cluster.local.record import NodeProcess, Phase, Record
 from hack.cluster.local.undisturbed import undisturbed
+from test.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -30,6 +31,9 @@ def stray(place: Place) -> Iterator[subprocess.Popen[bytes]]:
     """Looks like the node of that cluster."""
     command = [sys.executable, "-c", "input()", *node_control.words(place)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        # The kernel shows the arguments of a program a moment after it was started.
+        told = Path(f"/proc/{process.pid}/cmdline")
+        wait_until(lambda: b"input()" in told.read_bytes(), 10, "the arguments to be told")
         yield process
         process.kill()
 
@@ -123,7 +127,7 @@ def test_a_signal_waits_for_the_end_of_what_is_not_to_be_disturbed() -> None:
 
     def work() -> None:
         with undisturbed():
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
             done.append(True)
 
     try:
