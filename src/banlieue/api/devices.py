@@ -255,6 +255,14 @@ class ObservedDisk(Model):
     )
 
 
+class ObservedInterface(Model):
+    """A network interface as the backend has it."""
+
+    name: InterfaceName = Field(description="Name of the interface in the spec.")
+    connected: bool = Field(description="Whether it is plugged in.")
+    mac_address: Observed = Field(default=None, description="Its MAC address.")
+
+
 class ObservedResources(Model):
     """What the guest really has, as opposed to what was asked for."""
 

@@ -10,8 +10,11 @@ from pydantic import Field
 from banlieue.api.devices import (
     Guest,
     MachineAddress,
+    ObservedInterface,
     ObservedResources,
 )
+from banlieue.api.infrastructure.identity import Move
+from banlieue.api.markers import list_map
 from banlieue.api.meta import Conditions, Model, Time
 from banlieue.api.types import (
     Count,
@@ -81,6 +84,16 @@ class MachineStatus(Model):
     power_state: PowerState | None = Field(default=None, description="Power state on the backend.")
     resources: ObservedResources | None = Field(
         default=None, description="What the guest really has."
+    )
+    interfaces: Annotated[list[ObservedInterface], MaxLen(64), list_map("name")] | None = Field(
+        default=None,
+        description="Network interfaces we know by name, as the backend has them. Absent: not "
+        "known.",
+    )
+    move: Move | None = Field(
+        default=None,
+        description="Where the machine stands in moves by the mark on the backend. `Previous` "
+        "once it was seen off.",
     )
     pending_changes: Annotated[list[Word], MaxLen(64)] = Field(
         default_factory=list, description="Fields of the spec that are not in force yet."
