@@ -24,7 +24,7 @@ from banlieue.api.markers import Rule
 from banlieue.api.meta import Condition, LabelSelector, ObjectMeta, ResourceObject, to_camel
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.provider import AllowedNamespaces, Provider
-from banlieue.api.v1alpha1.virtualmachine import VirtualMachine, VirtualMachineSpec
+from banlieue.api.v1alpha1.virtualmachine import Adopt, VirtualMachine, VirtualMachineSpec
 from banlieue.providers.vsphere.models import KINDS as VSPHERE_KINDS
 from banlieue.providers.vsphere.models import VSphereMachine, VSphereMachineTemplateSpec
 from banlieue.sdk.simulated.models import KINDS as SIMULATED_KINDS
@@ -126,9 +126,9 @@ def test_kind_and_version_follow_from_the_model() -> None:
 
 def test_defaults_are_those_of_the_design() -> None:
     spec = VirtualMachineSpec()
-    assert spec.desired_power_state is PowerState.POWERED_ON
+    assert spec.wanted_power_state is PowerState.POWERED_ON
+    assert VirtualMachineSpec(adopt=Adopt(id="42")).wanted_power_state is None
     assert spec.to_api() == {
-        "desiredPowerState": "PoweredOn",
         "powerOffMode": "TrySoft",
         "powerOffTimeoutSeconds": 300,
         "migrationPolicy": "automatic",

@@ -319,6 +319,12 @@ class Reason(StrEnum):
         _SPEC,
         "What was imported is not what the checksum says.",
     )
+    IMAGE_AGENT_MISSING = (
+        "ImageAgentMissing",
+        _SPEC,
+        "A readiness gate asks for what only a guest agent tells, and the image has none.",
+    )
+    IMAGE_IN_USE = "ImageInUse", _WAIT, "The image still has machines; delete them first."
     IMAGE_SOURCE_MISSING = (
         "ImageSourceMissing",
         _SPEC,
@@ -422,6 +428,16 @@ class Reason(StrEnum):
         _WAIT,
         "The Provider does not let this namespace adopt.",
     )
+    ADOPTION_AMBIGUOUS = (
+        "AdoptionAmbiguous",
+        _WAIT,
+        "Several Providers let this namespace adopt, and spec.providerRef names none of them.",
+    )
+    ADOPTION_NOT_FOUND = (
+        "AdoptionNotFound",
+        _WAIT,
+        "The Provider has no machine with the id of spec.adopt.",
+    )
 
     # The life of a machine
     PROVISIONING_FAILED = (
@@ -518,3 +534,8 @@ class EventReason(_Worded):
     PROVIDER_UNREACHABLE = "ProviderUnreachable", "The endpoint stopped answering."
     PROVIDER_RECOVERED = "ProviderRecovered", "The endpoint answers again."
     SERVED_ELSEWHERE = "ServedElsewhere", "Another process holds the Provider's Lease."
+    PROVIDER_TLS_INVALID = "ProviderTLSInvalid", "The endpoint's certificate is not trusted."
+    NAMESPACE_REFUSED = (
+        "NamespaceRefused",
+        "A machine of a namespace that allowedNamespaces leaves out asked for the Provider.",
+    )

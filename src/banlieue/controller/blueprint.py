@@ -163,7 +163,7 @@ def machine_spec(plan: Plan) -> dict[str, Any]:
         network_interfaces=devices.machine_interfaces(spec.network_interfaces, current),
         anti_affinity_group=anti_affinity_group(vm),
         tags=tags(vm, plan.provider),
-        power_state=spec.desired_power_state,
+        power_state=spec.wanted_power_state,
         power_off_mode=spec.power_off_mode,
         power_off_timeout_seconds=spec.power_off_timeout_seconds,
         restart_at=spec.restart_at,

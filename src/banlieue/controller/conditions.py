@@ -232,9 +232,10 @@ def _power(view: View) -> Finding:
     if not view.provisioned or machine is None or not view.reported:
         return unknown(kind, Reason.NOT_OBSERVED)
     reported = _reported(view, kind)
-    wanted, observed = view.vm.spec.desired_power_state, machine.status.power_state
+    observed = machine.status.power_state
+    wanted = view.vm.spec.wanted_power_state or observed
     if reported is None or (reported.status is ConditionStatus.TRUE and wanted is not observed):
-        if observed is None:
+        if observed is None or wanted is None:
             return unknown(kind, Reason.NOT_OBSERVED)
         if observed is wanted:
             return true(kind, Reason.POWER_STATE_SYNCED)

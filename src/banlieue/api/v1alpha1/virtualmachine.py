@@ -193,9 +193,10 @@ class VirtualMachineSpec(Model):
         description="Host name in the guest. Used at the first boot; a later change has no effect. "
         "Default: the object's name.",
     )
-    desired_power_state: PowerState = Field(
-        default=PowerState.POWERED_ON,
-        description="`PoweredOn`, `PoweredOff` or `Suspended`; may change at any time.",
+    desired_power_state: PowerState | None = Field(
+        default=None,
+        description="`PoweredOn`, `PoweredOff` or `Suspended`; may change at any time. Default: "
+        "`PoweredOn`; an adopted machine is left as it is.",
     )
     power_off_mode: PowerOffMode = Field(
         default=PowerOffMode.TRY_SOFT,
@@ -279,6 +280,11 @@ class VirtualMachineSpec(Model):
     paused: bool = Field(
         default=False, description="Hands off: nothing is changed, not even on deletion."
     )
+
+    @property
+    def wanted_power_state(self) -> PowerState | None:
+        """Power state wanted, given or by default; None leaves an adopted machine as it is."""
+        return self.desired_power_state or (None if self.adopt else PowerState.POWERED_ON)
 
     @property
     def wanted_deletion_policy(self) -> DeletionPolicy:

@@ -11,6 +11,7 @@ from pydantic import Field
 from banlieue.api.devices import (
     Guest,
     MachineAddress,
+    ObservedInterface,
     ObservedResources,
 )
 from banlieue.api.markers import list_map
@@ -140,6 +141,9 @@ class VirtualMachineStatus(Model):
     )
     resources: ObservedResources | None = Field(
         default=None, description="What the guest really has."
+    )
+    interfaces: Annotated[list[ObservedInterface], MaxLen(64), list_map("name")] | None = Field(
+        default=None, description="Network interfaces of an adopted machine, by the name they got."
     )
     pending_changes: Annotated[list[Word], MaxLen(64)] = Field(
         default_factory=list, description="Fields of the spec that are not in force yet."
