@@ -72,6 +72,14 @@ FINALIZER_PROVIDER_IN_USE = f"{GROUP}/provider-in-use"
 FINALIZER_PROVIDER_WORKLOAD = f"{GROUP}/provider-workload"
 """On a Provider, by the operator: until its workload is gone."""
 
+FINALIZER_IMAGE_IN_USE = f"{GROUP}/image-in-use"
+"""On a VMImage, by the controller: until nothing is or will be made from it any more."""
+
+FINALIZER_IMAGE_COPIES = f"{GROUP}/image-copies"
+"""On a VMImage that can be imported, by the controller: until the imported copies are gone.
+
+Nothing is imported before it is there."""
+
 FINALIZER_ADDRESSES = f"{GROUP}/addresses"
 """On a machine, by the controller: until its address claims are gone."""
 

@@ -473,6 +473,12 @@ class Reason(StrEnum):
         _WAIT,
         "A machine with snapshots cannot be changed that way.",
     )
+    DISK_NOT_FOUND = (
+        "DiskNotFound",
+        _WAIT,
+        "No retained disk of that id is kept there for this namespace.",
+    )
+    DISK_IN_USE = "DiskInUse", _WAIT, "Another machine has the disk, or was promised it first."
     BACKUP_IN_PROGRESS = "BackupInProgress", _WAIT, "A backup of the machine runs."
     DRIFT_DETECTED = "DriftDetected", _WAIT, "Somebody changed the machine."
     HELD_BY_BACKEND = "HeldByBackend", _WAIT, "An admin holds the machine on the backend."
@@ -513,6 +519,7 @@ class EventReason(_Worded):
     RESIZED = "Resized", "Processors or memory were changed."
     RESTART_REQUIRED = "RestartRequired", "A change waits for a restart."
     DISK_GROWN = "DiskGrown", "A disk was grown."
+    DISK_RETAINED = "DiskRetained", "A disk was kept, and can be attached again by its id."
     ADDRESS_ASSIGNED = "AddressAssigned", "An address became known."
     ADDRESS_LOST = "AddressLost", "An address went away."
     DRIFT_DETECTED = "DriftDetected", "Somebody changed the machine."

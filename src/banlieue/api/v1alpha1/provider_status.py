@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import MaxLen
 from pydantic import Field
 
-from banlieue.api.markers import list_map
+from banlieue.api.markers import LIST_SET, list_map
 from banlieue.api.meta import (
     Conditions,
     Model,
@@ -136,6 +136,19 @@ class Unclaimed(Model):
     )
 
 
+class RetainedDisk(Model):
+    """A disk that was kept when its machine went, and that no machine has."""
+
+    id: Line = Field(description="What `disks[].existing` of a VirtualMachine gives to attach it.")
+    namespace: NamespaceName = Field(
+        description="Namespace it belongs to. Nobody else can attach it."
+    )
+    size_gib: Count | None = Field(default=None, description="Size in whole GiB, if known.")
+    failure_domains: Annotated[list[FailureDomainName], MaxLen(256), LIST_SET] = Field(
+        default_factory=list, description="Failure domains it can be reached from."
+    )
+
+
 class Workload(Model):
     """What the operator runs for this Provider. Absent without the operator."""
 
@@ -152,6 +165,15 @@ class Workload(Model):
     )
     reason: Word | None = Field(default=None, description="Why it is not as it should be.")
     message: Message | None = Field(default=None, description="The same for people.")
+
+
+class RefusedNamespaces(Model):
+    """Namespaces that allowedNamespaces leaves out, with machines on this Provider all the same."""
+
+    count: Count = Field(description="How many there are.")
+    names: Annotated[list[NamespaceName], MaxLen(10)] = Field(
+        default_factory=list, description="The first of them, by name."
+    )
 
 
 class ProviderStatus(Model):
@@ -179,6 +201,16 @@ class ProviderStatus(Model):
     )
     unclaimed: Unclaimed | None = Field(
         default=None, description="Machines that carry our mark and have no object."
+    )
+    refused_namespaces: RefusedNamespaces | None = Field(
+        default=None,
+        description="Namespaces that are not allowed and have machines here: nothing is made or "
+        "changed for them. Absent when there is none.",
+    )
+    retained_disks: Annotated[list[RetainedDisk], MaxLen(1024), list_map("id")] = Field(
+        default_factory=list,
+        description="Disks that were kept when their machines went, by `reclaimPolicy: Retain`. "
+        "Never deleted by us.",
     )
     workload: Workload | None = Field(
         default=None, description="What the operator runs for this Provider."

@@ -15,6 +15,7 @@ from banlieue.api.types import (
     Architecture,
     Checksum,
     Count,
+    FailureDomainName,
     Firmware,
     Message,
     NamespaceName,
@@ -154,6 +155,15 @@ class ProviderImageStatus(Model):
         default=None, ge=0, le=100, description="How far an import is, in steps of ten."
     )
     bytes: Count | None = Field(default=None, description="Size of the image, in bytes.")
+    failure_domains: Annotated[list[FailureDomainName], MaxLen(256), LIST_SET] = Field(
+        default_factory=list,
+        description="Failure domains that have it. Absent on a row that is ready: all of them.",
+    )
+    copies: Annotated[list[Word], MaxLen(16), LIST_SET] = Field(
+        default_factory=list,
+        description="Names of what the Provider imports or imported for it. They are deleted with "
+        "the VMImage; nothing else ever is.",
+    )
 
 
 class VMImageStatus(Model):
@@ -174,7 +184,9 @@ class VMImageStatus(Model):
         default=None, description="The metadata.generation this status was computed from."
     )
     conditions: Conditions = Field(
-        default_factory=list, description="Ready: usable on at least one matching Provider."
+        default_factory=list,
+        description="Ready: usable on at least one matching Provider. Deleting: what its end "
+        "waits for.",
     )
 
 

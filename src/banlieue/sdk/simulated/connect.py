@@ -10,6 +10,7 @@ from random import SystemRandom
 from banlieue.api.reasons import Reason
 from banlieue.sdk.driver import Connection
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
+from banlieue.sdk.image.transfers import Transfers
 from banlieue.sdk.simulated.clock import SystemClock
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.faultmap import uniform_errors
@@ -70,9 +71,11 @@ class Connector:
     def __call__(self, to: Connection) -> Iterator[SimulatedDriver]:
         """Log in at the first endpoint that answers, log out at the end; raises `DriverError`."""
         session = self._login(to)
+        transfers = Transfers()
         try:
-            yield SimulatedDriver(session, to.capabilities)
+            yield SimulatedDriver(session, to.capabilities, transfers)
         finally:
+            transfers.close()
             with contextlib.suppress(WorldFault, ConnectionLost):
                 session.logout()
 

@@ -9,6 +9,7 @@ from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource
 from banlieue.sdk.driver import (
     About,
+    Candidate,
     Changes,
     DiskState,
     FailureDomain,
@@ -20,8 +21,12 @@ from banlieue.sdk.driver import (
 )
 from banlieue.sdk.errors import AbsenceUnproven, Foreign, NeedsOperator, Transient
 from banlieue.sdk.identity import Mark, valid_mark
+from banlieue.sdk.image.ports import ImageImport, ImportTask
+from banlieue.sdk.image.transfers import Transfers
+from banlieue.sdk.simulated import adopting
 from banlieue.sdk.simulated.faultmap import driver_error, uniform_errors
 from banlieue.sdk.simulated.faults import Code, WorldFault
+from banlieue.sdk.simulated.images import WorldImages
 from banlieue.sdk.simulated.session import Session
 from banlieue.sdk.simulated.states import Plan, domain_state, hardware, machine_state, vm_spec
 from banlieue.sdk.simulated.world import READ
@@ -34,10 +39,13 @@ _REASONS = {"create": Reason.PROVISIONING_FAILED, "delete": Reason.DELETION_FAIL
 
 
 class SimulatedDriver:
-    """A driver with the powers of a change feed, an inventory, detaching and unmarking."""
+    """A driver with the powers of a change feed, an inventory, detaching, unmarking, adopting."""
 
-    def __init__(self, session: Session, capabilities: Capabilities) -> None:
+    def __init__(
+        self, session: Session, capabilities: Capabilities, transfers: Transfers | None = None
+    ) -> None:
         self._session = session
+        self._images = WorldImages(session, transfers or Transfers())
         self._capabilities = capabilities
         self._cursor = ""
 
@@ -58,15 +66,15 @@ class SimulatedDriver:
 
     def find_image(self, image: ImageSource, where: FailureDomain) -> Image | None:
         """The image whose name is the source's `ref`, if the failure domain has it."""
-        with uniform_errors():
-            domains = self._session.call("domains")
-            found = self._session.call("image", ref=image.ref)
-        there = any(
-            domain["id"] == where.id and image.ref in domain["images"] for domain in domains
-        )
-        if not (there and found):
-            return None
-        return Image(found["ref"], found["disk_gib"], found["firmware"])
+        return self._images.find(image.ref, where)
+
+    def import_image(self, wanted: ImageImport, where: FailureDomain) -> ImportTask | None:
+        """Bring an image from its URL into the failure domain."""
+        return self._images.bring(wanted, where)
+
+    def delete_image(self, name: str, where: FailureDomain) -> ImportTask | None:
+        """Delete an imported image from the failure domain."""
+        return self._images.delete(name, where)
 
     # Looking
 
@@ -258,6 +266,29 @@ class SimulatedDriver:
             if (busy := _running(vm)) is not None:
                 return busy
             return _task(self._session.call("remove_mark", vm=vm["id"]))
+
+    # Adopting
+
+    def find(self, id_: str) -> Candidate | None:
+        """The VM of that UUID, marked or not."""
+        with uniform_errors():
+            return adopting.find(self._session, id_)
+
+    def candidates(self) -> Sequence[Candidate]:
+        """Every visible VM."""
+        with uniform_errors():
+            return adopting.candidates(self._session)
+
+    def take_over(self, ref: MachineRef, mark: Mark) -> Task | None:
+        """Mark the VM and name its devices, unless somebody else was faster."""
+        with uniform_errors(Reason.UPDATE_FAILED):
+            vm = self._own(ref)
+            if vm is None:
+                raise Transient(Reason.PROVIDER_BUSY, "the VM is gone; it is looked for again")
+            if (busy := _running(vm)) is not None:
+                return busy
+            started = adopting.take_over(self._session, vm, ref, mark)
+            return _task(started) if started else None
 
     def _own(self, ref: MachineRef) -> Json | None:
         """The VM of the machine's UUID, never one of its name only; None proves there is none."""

@@ -52,12 +52,24 @@ class Domain(Record):
 
 
 class Image(Record):
-    """A source of root disks."""
+    """A source of root disks; `imported` tells that an account brought it, not an admin."""
 
     ref: str
     disk_gib: int = 8
     firmware: str | None = None
     os_name: str = "Linux"
+    imported: bool = False
+    size: int | None = None
+
+
+class Part(Record):
+    """An image that is being brought, in bytes so far; `touched` is in seconds."""
+
+    id: str
+    name: str
+    domain: str
+    size: int = 0
+    touched: float
 
 
 class Disk(Record):
@@ -169,6 +181,18 @@ class Hardware(Record):
     unplugged: list[str] = []
 
 
+class TakeOver(Record):
+    """A mark to write on a VM that has the mark `expected` until then, and names of its devices.
+
+    `disks` are names by disk id, `nics` names by MAC address.
+    """
+
+    mark: str
+    expected: str | None = None
+    disks: dict[str, str] = {}
+    nics: dict[str, str] = {}
+
+
 class Task(Record):
     """A job of the world. It ends at `due` and is forgotten some time after it ended.
 
@@ -182,6 +206,7 @@ class Task(Record):
     vm: str | None = None
     create: VmSpec | None = None
     hardware: Hardware | None = None
+    take_over: TakeOver | None = None
     disks: list[str] = []
     force: bool = False
     fails_with: Fault | None = None
@@ -225,6 +250,7 @@ class State(Record):
     version: str = "1.0.0"
     domains: list[Domain]
     images: dict[str, Image]
+    parts: dict[str, Part] = {}
     accounts: dict[str, Account] = {}
     vms: dict[str, Vm] = {}
     detached: dict[str, Disk] = {}

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from banlieue.sdk.simulated import imports
 from banlieue.sdk.simulated.changes import ChangeLog
 from banlieue.sdk.simulated.control import Control
 from banlieue.sdk.simulated.faults import Code, ConnectionLost, Effect, Rule, Rules, WorldFault
@@ -27,6 +28,7 @@ from banlieue.sdk.simulated.records import (
     Hardware,
     LateCall,
     State,
+    TakeOver,
     Task,
     Vm,
     VmSpec,
@@ -51,6 +53,7 @@ _PRIVILEGE = {
     "reconfigure": "Configure",
     "detach": "Configure",
     "remove_mark": "Configure",
+    "take_over": "Configure",
 }
 READ = "Read"
 """The privilege without which a look-up proves nothing."""
@@ -98,6 +101,7 @@ class World:
         self._saved = self._log.number
         self._calls: Counter[str] = Counter()
         self.hypervisor = Hypervisor(state, clock=clock, rng=rng, log=self._log)
+        self._imports = imports.Imports(self.hypervisor)
         self._control = Control(self.hypervisor, self._rules, self._calls, self._sessions)
 
     @property
@@ -129,7 +133,7 @@ class World:
             self._settle()
             account = self._account(method, session)
             answer = self._carry_out(method, params, account, _fate(rule))
-            self._settle(changed=method in _PRIVILEGE)
+            self._settle(changed=method in _PRIVILEGE or method in imports.METHODS)
         if rule and rule.effect is Effect.LOSE_REPLY:
             raise ConnectionLost
         return answer
@@ -221,6 +225,9 @@ class World:
             case "reconfigure":
                 hardware = Hardware.model_validate(params["hardware"])
                 return hypervisor.reconfigure(vm, hardware, account, fate)
+            case "take_over":
+                wanted = TakeOver.model_validate(params["wanted"])
+                return hypervisor.take_over(vm, wanted, account, fate)
             case "detach":
                 return hypervisor.detach(vm, [str(disk) for disk in params["disks"]], account, fate)
         simple: dict[str, Callable[[str, str, Fate], Task]] = {
@@ -244,6 +251,7 @@ class World:
             "find": self._find,
             "creating": self._creating,
             "task": self._task,
+            **self._imports.calls(),
         }
         if method not in reads:
             raise WorldFault(Code.INVALID_ARGUMENT, f"there is no call {method}")
