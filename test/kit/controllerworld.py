@@ -76,6 +76,7 @@ class FakeProvider:
     down: bool = False
     reports: bool = True
     stepwise: bool = True
+    proves: bool = True
 
     @property
     def manager(self) -> str:
@@ -158,7 +159,9 @@ class FakeProvider:
         vm = next((it for it in self.vms if it.uuid == spec["instance"]["uuid"]), None)
         domain = spec["placement"]["failureDomain"]
         if vm is None and spec.get("providerID"):
-            await self._status(key, obj, _conditions(Ready=("False", "VMMissing", "it is gone")))
+            body = _conditions(Ready=("False", "VMMissing", "it is gone"))
+            since = (obj.get("status") or {}).get("missing") or {"since": "2026-01-01T00:00:00Z"}
+            await self._status(key, obj, {**body, "missing": since} if self.proves else body)
             return
         if vm is None and domain in self.full:
             body = _conditions(Ready=("False", "InsufficientCapacity", "no room"))

@@ -13,6 +13,7 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.controller import blueprint, devices, facts, placement_check, teardown, writes
 from banlieue.controller.kinds import Found
 from banlieue.controller.placement import Place
+from banlieue.controller.recreate import recreate_missing
 from banlieue.controller.redo import redo_refused
 from banlieue.controller.refer import find_machine, make_machine
 from banlieue.controller.scope import Scope
@@ -199,6 +200,7 @@ PHASES = (
     make_machine,
     check_placement,
     await_release,
+    recreate_missing,
     redo_refused,
     follow_spec,
 )

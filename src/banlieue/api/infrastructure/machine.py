@@ -35,6 +35,7 @@ from banlieue.api.infrastructure.machine_status import (
     Failures,
     Initialization,
     MachineStatus,
+    Missing,
     TaskStatus,
 )
 from banlieue.api.markers import LIST_SET, Rule, list_map
@@ -79,6 +80,7 @@ __all__ = [
     "MachineStatus",
     "MachineTemplateSpec",
     "MachineUserData",
+    "Missing",
     "Move",
     "MoveRole",
     "Reserved",

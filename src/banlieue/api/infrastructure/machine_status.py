@@ -68,6 +68,12 @@ class BackendError(Model):
     time: Time = Field(description="When it was first seen.")
 
 
+class Missing(Model):
+    """The machine was there and is gone from its backend, as was proved."""
+
+    since: Time = Field(description="When that was found out.")
+
+
 class MachineStatus(Model):
     """What a machine is."""
 
@@ -109,6 +115,11 @@ class MachineStatus(Model):
     create_refused: CreateRefused | None = Field(
         default=None,
         description="The place that refused to make the machine; it may be placed anew.",
+    )
+    missing: Missing | None = Field(
+        default=None,
+        description="Set while it is proved that the machine was there and is gone; never while "
+        "its absence is only likely.",
     )
     task: TaskStatus | None = Field(
         default=None, description="The backend's job that is running for the machine."

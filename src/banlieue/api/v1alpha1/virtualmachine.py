@@ -260,9 +260,9 @@ class VirtualMachineSpec(Model):
     )
     on_missing: OnMissing = Field(
         default=OnMissing.REPORT,
-        description="What happens when the machine vanished from the backend: `Report` waits for "
-        "a decision, `Recreate` agrees to a new one from the image. In this version a new one is "
-        "made when somebody deletes the machine object, not by itself.",
+        description="What happens when the machine vanished from its backend, once that is "
+        "proved: `Report` waits for a decision, `Recreate` makes a new one from the image, unless "
+        "a disk of it is to be retained.",
     )
     deletion_policy: DeletionPolicy | None = Field(
         default=None,

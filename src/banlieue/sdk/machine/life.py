@@ -230,6 +230,7 @@ async def look(scope: Scope) -> Outcome:
         check_ours(ref, found)
         scope.seen = found
         return CONTINUE
+    scope.missing = ref.seen
     return _missing() if ref.seen else CONTINUE
 
 
@@ -245,9 +246,8 @@ def no_place(scope: Scope) -> Wait:
 def _missing() -> Wait:
     return Wait(
         Reason.VM_MISSING,
-        "the VM is gone from its backend and is never made again by itself; restore it there, or "
-        "delete the VirtualMachine; for a new one set onMissing: Recreate and delete the machine "
-        "object",
+        "the VM is gone from its backend; restore it there, or delete the VirtualMachine; for a "
+        "new VM without its data set onMissing: Recreate",
         SLOW,
     )
 

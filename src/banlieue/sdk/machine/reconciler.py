@@ -177,6 +177,7 @@ class MachineReconciler:
             outcome=outcome,
             now=self.ctx.clock.now(),
             seen=seen,
+            missing=scope.missing,
             domain=domain,
             differing=scope.differing,
             waits_for_restart=scope.waits_for_restart,

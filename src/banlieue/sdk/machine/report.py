@@ -11,6 +11,7 @@ from banlieue.api.infrastructure.machine import (
     Initialization,
     Machine,
     MachineStatus,
+    Missing,
     TaskStatus,
 )
 from banlieue.api.reasons import ConditionType, Reason
@@ -28,14 +29,16 @@ _NOBODY_KNOWS = frozenset({Reason.PROVIDER_UNREACHABLE, Reason.ABSENCE_UNPROVEN}
 class Report:
     """Everything a status is made of.
 
-    `domain` is the published name of the observed place, `interfaces` are the names of network
-    interfaces that are to be added or removed.
+    `missing` tells that this pass proved that a VM that was there is gone. `domain` is the
+    published name of the observed place, `interfaces` are the names of network interfaces that are
+    to be added or removed.
     """
 
     machine: Machine
     outcome: Outcome
     now: datetime
     seen: MachineState | None = None
+    missing: bool = False
     domain: str | None = None
     differing: tuple[str, ...] = ()
     waits_for_restart: bool = False
@@ -59,6 +62,7 @@ def status_of(report: Report) -> MachineStatus:
         _observed(status, report.seen, report.domain or before.failure_domain)
         status.pending_changes = _pending(report)
         status.create_refused = None
+    status.missing = (before.missing or Missing(since=report.now)) if report.missing else None
     status.last_restart_time = report.restarted or before.last_restart_time
     status.task = _task(before.task, report)
     status.failures = Failures(count=report.failures) if report.failures else None

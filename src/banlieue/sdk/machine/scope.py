@@ -52,6 +52,7 @@ class Scope:
     waits_for_restart: bool = False
     unsupported: tuple[str, ...] = ()
     status_lost: bool = False
+    missing: bool = False
     owner_had_vm: bool = False
     again_after: float | None = None
     restart_after: float | None = None
