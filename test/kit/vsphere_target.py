@@ -105,6 +105,10 @@ class VSphereTarget(ConformanceTarget):
         del where
         return self.vcenter.create_foreign_vm(name).mo_ref
 
+    def make_existing(self, name: str, where: FailureDomain) -> str:
+        del where
+        return self.vcenter.create_foreign_vm(name, copy_of=TEMPLATE, power_on=True).mo_ref
+
     def copy(self, vm: str, name: str) -> str:
         return self.vcenter.create_foreign_vm(name, copy_of=vm).mo_ref
 

@@ -19,9 +19,12 @@ type strictMachine struct {
 	in *Instance
 }
 
-// ReconfigVMTask checks the devices first, and gives a new instance UUID when the wanted one is
-// another machine's.
+// ReconfigVMTask refuses what was planned on an older configuration and checks the devices first, and
+// gives a new instance UUID when the wanted one is another machine's.
 func (vm *strictMachine) ReconfigVMTask(ctx *simulator.Context, req *types.ReconfigVM_Task) soap.HasFault {
+	if seen := req.Spec.ChangeVersion; seen != "" && seen != vm.Config.ChangeVersion {
+		return vm.in.failTask(vm.Self, &types.ConcurrentAccess{}).ReconfigVMTask(ctx, req)
+	}
 	if fault := vm.in.hardwareOf(vm.VirtualMachine).check(req.Spec.DeviceChange); fault != nil {
 		return vm.in.failTask(vm.Self, fault).ReconfigVMTask(ctx, req)
 	}

@@ -8,7 +8,7 @@ calls the verbs in a bounded thread pool, several at once, so a driver is thread
 Every verb raises only `banlieue.sdk.errors.DriverError`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, runtime_checkable
@@ -110,7 +110,8 @@ class MachineRef:
     `uuid` is None before the mint: the look-up then goes by name and mark over the whole Provider.
     `seen` tells that the VM was on the backend before (`spec.providerID` is set), which decides
     what proves absence. `backend_id` is a hint and may be stale. `failure_domain` is the id of the
-    place where a create was or would be sent.
+    place where a create was or would be sent. `incoming` tells that the machine is the target of
+    a move that is not committed, as its mark says then.
     """
 
     owner: Owner
@@ -120,17 +121,29 @@ class MachineRef:
     seen: bool = False
     backend_id: str | None = None
     failure_domain: str | None = None
+    incoming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DiskPlan:
-    """One disk as it should be; the first of a plan is the root disk, copied from the image."""
+    """One disk as it should be; the first of a plan is the root disk, copied from the image.
+
+    `existing` is the id of a kept disk to attach instead of making one (`KeptDisk.id`).
+    """
 
     name: str
     size_gib: int | None
     storage: Target
     retain: bool = False
     existing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRemoval:
+    """One disk that is to go from a VM: kept under an id, or destroyed when that is None."""
+
+    name: str
+    keep_as: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +188,7 @@ class MachinePlan(Generic[S]):
     `ref.uuid` is set. `mark` is written in the creating call itself. `spec` is the backend's own
     part of the machine; the common part stands resolved in the other fields. `image` and
     `bootstrap` are there for a create only. `restart` asks `update` for a restart and for nothing
-    else.
+    else, `power_only` for the power state and for nothing else: classes are left unresolved then.
     """
 
     ref: MachineRef
@@ -195,6 +208,8 @@ class MachinePlan(Generic[S]):
     power_off_mode: PowerOffMode = PowerOffMode.TRY_SOFT
     power_off_timeout: float = 120.0
     restart: bool = False
+    power_only: bool = False
+    removals: tuple[DiskRemoval, ...] = ()
     bootstrap: Bootstrap = Bootstrap()
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -209,7 +224,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """One disk found on the VM; `name` only when the VM's creation plan made it."""
+    """One disk found on the VM; `name` only when a plan of ours made or attached it."""
 
     id: str
     name: str | None = None
@@ -222,7 +237,9 @@ class NicState:
     """One network interface found on the VM.
 
     `name` only when a plan of ours made it. `network` is the backend's own word for what it is
-    plugged into, for people.
+    plugged into, for people; `plugged` gives for each key of a network class's target all values
+    that mean it, as text, None where the driver cannot tell. `connected` is what the guest sees
+    while the VM runs, and what it will see when it starts while it does not.
     """
 
     id: str
@@ -230,6 +247,7 @@ class NicState:
     mac_address: str | None = None
     network: str | None = None
     connected: bool = True
+    plugged: Mapping[str, Collection[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +264,8 @@ class MachineState:
     """What is. `uuid` is the VM's own and `mark` what is written on it, valid or not.
 
     `nics` is None where the driver cannot tell which interfaces there are, or which are ours: then
-    nobody takes one for missing. `last_boot` is when it was last powered on or restarted, as far
+    nobody takes one for missing. `lost_disks` are names of disks that a plan of ours made or
+    attached and that somebody else took off since: never made anew. `last_boot` is when it was last powered on or restarted, as far
     as the backend tells: RFC 3339 in UTC.
     """
 
@@ -261,6 +280,7 @@ class MachineState:
     cpus: int | None = None
     memory_mib: int | None = None
     disks: tuple[DiskState, ...] = ()
+    lost_disks: tuple[str, ...] = ()
     nics: tuple[NicState, ...] | None = None
     guest: Guest = Guest()
     foreign_task: bool = False
@@ -321,11 +341,19 @@ class Driver(Protocol[S]):
         """Take one step from `seen` towards the plan; None when there is nothing left to do.
 
         Interfaces of the plan that are missing are added, and those that an earlier plan of ours
-        added and this one lacks are removed; one that somebody else added stays. What a driver
-        cannot do it leaves undone, and the caller says so.
+        added and this one lacks are removed; one that somebody else added stays. Those that are
+        there are plugged into the plan's network, connected or disconnected; the MAC address of an
+        interface never changes. What a driver cannot do it leaves undone, and the caller says so.
+
+        Disks of the plan that were never there are made, or attached when they are `existing` (a
+        VM that is off is not started without them), smaller ones are grown; none ever shrinks, and
+        `removals` are taken off. A lost disk is left to whoever took it off.
 
         Raises `NeedsOperator` with reason RestartRequired when all that is left can only take
-        effect at the next power cycle; a VM that is off gets it before it is started.
+        effect at the next power cycle; a VM that is off gets it before it is started. What a
+        snapshot, a linked clone or a backup forbids at the moment is found out before it is tried,
+        and raised with BlockedBySnapshot, BlockedByLinkedClone or BackupInProgress when nothing
+        else is left.
 
         With `plan.restart` it restarts a VM that is on, and does nothing else: Soft asks the guest,
         TrySoft resets the VM when the guest has not obeyed by `power_off_timeout`, Hard resets it
@@ -393,12 +421,110 @@ class DiskDetacher(Protocol):
         """Detach without deleting; None when none of them is attached any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeptDisk:
+    """A disk that was made for a VM of ours, is kept apart from any, and says whose it is.
+
+    Only machines of the same installation and namespace may attach it. `failure_domains` are ids
+    of the places it can be attached in.
+    """
+
+    id: str
+    namespace: str
+    size_gib: int | None = None
+    failure_domains: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class DiskKeeper(Protocol):
+    """Optional power: keep disks of ours apart from any VM, to be found and attached again.
+
+    What is kept bears the installation and the namespace of the machine it was taken from. No two
+    VMs ever get the same one: who attaches it takes it out of what is kept, in one step.
+    """
+
+    def keep_disks(self, ref: MachineRef, disks: Mapping[str, str]) -> Task | None:
+        """Take one step towards keeping disks of a VM: detach, then keep; None when all are kept.
+
+        `disks` gives the id for each name. One that is neither attached nor on its way is left out.
+        What an earlier process began is finished here, by `update` and by `delete` alike.
+        """
+
+    def kept_disk(self, owner: Owner, disk: str) -> KeptDisk | None:
+        """The kept disk of that id as it is now, if it is one of the owner's own namespace."""
+
+    def kept_disks(self, installation_id: str) -> Sequence[KeptDisk]:
+        """All kept disks of an installation; a bulk read that may take some seconds."""
+
+
 @runtime_checkable
 class MarkRemover(Protocol):
     """Optional power: take our mark off a VM that is released to its user."""
 
     def remove_mark(self, ref: MachineRef) -> Task | None:
         """Remove the mark, change nothing else; None when there is none."""
+
+
+@runtime_checkable
+class MarkWriter(Protocol):
+    """Optional power: say on a VM where it stands in a move; without it nothing is ever moved."""
+
+    def write_mark(self, ref: MachineRef, mark: Mark) -> Task | None:
+        """Write `mark` on the VM of `ref.uuid`, change nothing else; None when it stands there.
+
+        What is there is read in the same step as it is replaced, as far as the backend can: the
+        later epoch that another process wrote meanwhile stays.
+
+        Raises `Foreign` when the VM has no valid mark that `may_replace` lets `mark` follow.
+        """
+
+
+@runtime_checkable
+class OwnerIndex(Protocol):
+    """Optional power: find all VMs of one owner; without it `Inventory.marked` is asked."""
+
+    def made_for(self, owner: Owner) -> Sequence[MachineState]:
+        """Every VM with a valid mark of that owner, of whatever epoch, as known or read now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A VM of the backend, ours or not, as one looks at it before adopting it.
+
+    `id` is the backend's stable id of it, the one `Adoption.find` takes. The disks and interfaces
+    in `state` have the names they are given when it is adopted; those without a name are not its
+    own (volumes, disks that a backup attached) and stay foreign. `hardware_uuid` is the UUID its
+    guest sees, which its provider ID is made of. `path` is where people find it.
+    """
+
+    id: str
+    state: MachineState
+    hardware_uuid: str
+    firmware: str | None = None
+    template: bool = False
+    path: str = ""
+
+
+@runtime_checkable
+class Adoption(Protocol):
+    """Optional power: take over VMs that exist already."""
+
+    def find(self, id_: str) -> Candidate | None:
+        """The VM of that id as it is now, None when the session sees none; changes nothing.
+
+        Raises `Foreign` when several VMs have the id.
+        """
+
+    def candidates(self) -> Sequence[Candidate]:
+        """Every VM the session can see, marked ones and templates too; one bulk read."""
+
+    def take_over(self, ref: MachineRef, mark: Mark) -> Task | None:
+        """Write mark and names of devices on the VM of `ref.uuid`; change nothing else.
+
+        None when they stand there already. Whoever writes first has it: a VM that carries a valid
+        mark of somebody else, or gets one before this call is carried out, is left alone. Raises
+        `Foreign` for such a VM, and `Transient` or `NeedsOperator` when there is none.
+        """
 
 
 class Connect(Protocol[S]):

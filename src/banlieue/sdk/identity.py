@@ -82,6 +82,20 @@ class Mark:
         return cls(owner, uuid, epoch, bool(body.get("incoming")))
 
 
+def may_replace(found: Mark | None, wanted: Mark) -> bool:
+    """Whether `wanted` may be written over a mark that was found on a VM. Pure.
+
+    A move changes epoch and `incoming` and nothing else: the epoch never goes down, and only a
+    later epoch makes a machine incoming again. Everything else was written by somebody else, or
+    for a machine that went further than the object that asks.
+    """
+    if found is None or found.owner != wanted.owner or found.uuid.lower() != wanted.uuid.lower():
+        return False
+    if found.epoch == wanted.epoch:
+        return found.incoming or not wanted.incoming
+    return found.epoch < wanted.epoch
+
+
 def valid_mark(mark: Mark | None, uuid: str) -> bool:
     """Whether the mark speaks of the VM it was read from, and not of one it was copied from."""
     return mark is not None and mark.uuid.lower() == uuid.lower()

@@ -23,7 +23,7 @@ _PATHS = (
     "runtime.powerState",
     "runtime.host",
 )
-_STEPS = (
+VM_STEPS = (
     step(
         vim.Folder,
         "childEntity",
@@ -37,6 +37,7 @@ _STEPS = (
     # Nested vApps; plain resource pools are not reached from folders.
     step(vim.ResourcePool, "resourcePool", "VirtualApp.vm", "ResourcePool.resourcePool"),
 )
+"""The ways from the root folder to every VM and template."""
 
 _STEP = 0.25
 _LONGEST = 1.0
@@ -58,13 +59,14 @@ class Entry:
     power: str | None = None
     host: str | None = None
 
-    def belongs_to(self, owner: Owner, epoch: int) -> bool:
-        """Whether a valid mark says that it was made for that owner and epoch."""
+    def belongs_to(self, owner: Owner, epoch: int | None = None) -> bool:
+        """Whether a valid mark says that it was made for that owner, and epoch if one is given."""
         mark = self.mark
         return (
             mark is not None
             and valid_mark(mark, self.uuid or "")
-            and (mark.owner, mark.epoch) == (owner, epoch)
+            and mark.owner == owner
+            and epoch in {None, mark.epoch}
         )
 
 
@@ -72,7 +74,7 @@ def read_census(session: Session) -> list[Entry]:
     """Every VM and template the session can see; raises what the vendor library raises."""
     root = session.login.content.root_folder
     wanted = (property_spec(vim.VirtualMachine, _PATHS),)
-    return [_entry(found) for found in walk(session, root, vim.Folder, _STEPS, wanted)]
+    return [_entry(found) for found in walk(session, root, vim.Folder, VM_STEPS, wanted)]
 
 
 def _entry(found: Found) -> Entry:
@@ -211,6 +213,10 @@ class Census:
     def made_for(self, owner: Owner, epoch: int) -> list[Entry]:
         """VMs with a valid mark of that owner and epoch."""
         return [entry for entry in self.all() if entry.belongs_to(owner, epoch)]
+
+    def of_owner(self, owner: Owner) -> list[Entry]:
+        """VMs with a valid mark of that owner, of whatever epoch."""
+        return [entry for entry in self.all() if entry.belongs_to(owner)]
 
     def vanished(self, owner: Owner, epoch: int) -> list[Entry]:
         """VMs made for an owner and epoch that are seen no longer and not proven gone."""

@@ -104,6 +104,13 @@ def disk_states(
     return tuple(sorted(states, key=lambda state: order.index(state.name) if state.name else last))
 
 
+def own_slots(devices: Sequence[Any], vm_path: str, vm_name: str) -> list[str]:
+    """The slots of those disks that are the VM's own, in their order; as `disk_states`."""
+    buses = controllers(devices)
+    own = (disk for disk in virtual_disks(devices) if _is_own(disk, vm_path, vm_name))
+    return [slot_of(disk, buses) for disk in own]
+
+
 def _is_own(disk: Any, vm_path: str, vm_name: str) -> bool:  # noqa: ANN401 - a VirtualDisk
     if getattr(disk, "vDiskId", None) is not None:
         return False

@@ -10,11 +10,13 @@ from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
 from banlieue.providers.vsphere import domains, faults, privileges
+from banlieue.providers.vsphere.adopting import Adopting
 from banlieue.providers.vsphere.census import Census, Entry
 from banlieue.providers.vsphere.creates import Creates, Stage
 from banlieue.providers.vsphere.inventory import InventoryCache
 from banlieue.providers.vsphere.machines import Machines
 from banlieue.providers.vsphere.making import CREATE, SLOT, Making
+from banlieue.providers.vsphere.marking import Marking
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.providers.vsphere.records import Records, VmRecord, machine_state
 from banlieue.providers.vsphere.restarts import REBOOT, Restarts
@@ -27,6 +29,7 @@ from banlieue.providers.vsphere.watchlist import RUNNING, TaskRecord, read_task
 from banlieue.providers.vsphere.work import SHUTDOWN, Work
 from banlieue.sdk.driver import (
     About,
+    Candidate,
     Changes,
     Connection,
     DiskState,
@@ -39,7 +42,7 @@ from banlieue.sdk.driver import (
     Task,
 )
 from banlieue.sdk.errors import InvalidSpec, Transient
-from banlieue.sdk.identity import valid_mark
+from banlieue.sdk.identity import Mark, Owner, valid_mark
 
 Plan = MachinePlan[VSphereMachineSpec]
 
@@ -48,7 +51,7 @@ _RIGHTS_SECONDS = 240.0
 
 
 class VSphereDriver:
-    """A driver with the powers of a change feed, an inventory, detaching and unmarking."""
+    """A driver with the powers of a change feed, an inventory, detaching, unmarking, adopting."""
 
     def __init__(
         self,
@@ -90,6 +93,14 @@ class VSphereDriver:
             watcher=self._watcher,
             machines=self._machines,
             work=self._work,
+            monotonic=monotonic,
+        )
+        self._marking = Marking(machines=self._machines, work=self._work)
+        self._adopting = Adopting(
+            session=session,
+            machines=self._machines,
+            work=self._work,
+            places=self._places,
             monotonic=monotonic,
         )
         self._making = Making(
@@ -175,6 +186,11 @@ class VSphereDriver:
             self._census.refresh()
             return [machine_state(_as_record(entry), places) for entry in self._census.marked()]
 
+    def made_for(self, owner: Owner) -> Sequence[MachineState]:
+        """Every VM with a valid mark of that owner."""
+        with _verb("made-for"):
+            return self._marking.made_for(owner)
+
     def creating(self) -> Sequence[str]:
         """Names of ours that unfinished clone tasks of any process will have."""
         with _verb("creating"):
@@ -233,6 +249,28 @@ class VSphereDriver:
         """Take the mark off the VM."""
         with _verb(f"unmark-{ref.name}", Reason.UPDATE_FAILED):
             return self._work.remove_mark(ref)
+
+    def write_mark(self, ref: MachineRef, mark: Mark) -> Task | None:
+        """Write another mark on the VM."""
+        with _verb(f"mark-{ref.name}", Reason.UPDATE_FAILED):
+            return self._marking.write(ref, mark)
+
+    # Adopting
+
+    def find(self, id_: str) -> Candidate | None:
+        """The VM of that instance UUID, marked or not."""
+        with _verb("find"):
+            return self._adopting.find(id_)
+
+    def candidates(self) -> Sequence[Candidate]:
+        """Every VM and template, from one bulk read."""
+        with _verb("candidates"):
+            return self._adopting.candidates()
+
+    def take_over(self, ref: MachineRef, mark: Mark) -> Task | None:
+        """Mark the VM and name its devices, unless somebody else was faster."""
+        with _verb(f"take-over-{ref.name}", Reason.UPDATE_FAILED):
+            return self._adopting.take_over(ref, mark)
 
     # Tasks
 

@@ -2,8 +2,9 @@
 
 from banlieue.sdk.driver import Backend
 from banlieue.sdk.simulated.connect import Connector, Worlds
+from banlieue.sdk.simulated.disks import STORAGE_KEY
 from banlieue.sdk.simulated.models import KINDS, SIMULATED_MACHINES, SimulatedMachineSpec
-from banlieue.sdk.simulated.states import NETWORK_KEY, STORAGE_KEY
+from banlieue.sdk.simulated.states import NETWORK_KEY
 
 
 def simulated_backend(connector: Connector) -> Backend[SimulatedMachineSpec]:

@@ -65,6 +65,15 @@ class Control:
         """All tasks the world remembers."""
         return list(self._state.tasks.values())
 
+    def live_addresses(self) -> dict[str, list[str]]:
+        """By address, the ids of running VMs that have it on a connected interface."""
+        found: dict[str, list[str]] = {}
+        for vm in self._state.vms.values():
+            for nic in vm.nics if vm.power == ON else ():
+                for address in nic.addresses if nic.connected else ():
+                    found.setdefault(address, []).append(vm.id)
+        return found
+
     def calls(self) -> dict[str, int]:
         """How often each call was made."""
         return dict(self._calls)
@@ -110,8 +119,11 @@ class Control:
             power=power,
         )
         vm = self._hypervisor.make(spec, self._hypervisor.time())
+        vm.had = []
         for disk in vm.disks:
             disk.name = None
+        for nic in vm.nics:
+            nic.name = None
         return vm
 
     def copy(
@@ -207,6 +219,29 @@ class Control:
         self._hypervisor.note(found)
         return disk
 
+    def take_off_disk(self, vm: str, disk: str) -> None:
+        """Detach a disk past all plans; its data stays."""
+        found = self._any(vm)
+        for known in [known for known in found.disks if known.id == disk]:
+            found.disks.remove(known)
+            self._state.detached[disk] = known
+        self._hypervisor.note(found)
+
+    def resize_disk(self, vm: str, disk: str, size_gib: int) -> None:
+        """Give a disk another size at once."""
+        for known in self._any(vm).disks:
+            known.size_gib = size_gib if known.id == disk else known.size_gib
+        self._hypervisor.note(self._any(vm))
+
+    def snapshot(self, vm: str, name: str) -> None:
+        """Make a snapshot, as a backup does."""
+        self._any(vm).snapshots.append(name)
+        self._hypervisor.note(self._any(vm))
+
+    def drop_snapshots(self, vm: str) -> None:
+        """Delete all snapshots of a VM."""
+        self._change(vm, snapshots=[])
+
     def attach_nic(self, vm: str) -> Any:  # noqa: ANN401 - JSON
         """Attach an interface that nobody's plan names."""
         found = self._any(vm)
@@ -217,6 +252,21 @@ class Control:
         found.nics.append(nic)
         self._hypervisor.note(found)
         return nic
+
+    def write_disk(self, vm: str, disk: str, content: str) -> None:
+        """Have the guest write something on one of the machine's disks, by the disk's name."""
+        found = self._any(vm)
+        (named,) = [item for item in found.disks if item.name == disk]
+        named.content = content
+        self._hypervisor.note(found)
+
+    def set_nic(self, vm: str, nic: str, **fields: object) -> None:
+        """Change an interface, by its name: `connected`, `network`, `mac`."""
+        found = self._any(vm)
+        (named,) = [item for item in found.nics if item.name == nic]
+        for name, value in fields.items():
+            setattr(named, name, value)
+        self._hypervisor.note(found)
 
     def run_task(self, vm: str, seconds: float) -> Any:  # noqa: ANN401 - JSON
         """Start somebody else's task on a VM."""

@@ -1,6 +1,6 @@
 """The driver of the simulated backend: one session to one simulated world."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from banlieue.api.reasons import Reason
@@ -14,16 +14,18 @@ from banlieue.sdk.driver import (
     DiskState,
     FailureDomain,
     Image,
+    KeptDisk,
     MachineRef,
     MachineState,
     MissingPrivilege,
     Task,
 )
 from banlieue.sdk.errors import AbsenceUnproven, Foreign, NeedsOperator, Transient
-from banlieue.sdk.identity import Mark, valid_mark
+from banlieue.sdk.identity import Mark, Owner, valid_mark
 from banlieue.sdk.image.ports import ImageImport, ImportTask
 from banlieue.sdk.image.transfers import Transfers
-from banlieue.sdk.simulated import adopting
+from banlieue.sdk.simulated import adopting, disks, marking
+from banlieue.sdk.simulated.disks import to_keep
 from banlieue.sdk.simulated.faultmap import driver_error, uniform_errors
 from banlieue.sdk.simulated.faults import Code, WorldFault
 from banlieue.sdk.simulated.images import WorldImages
@@ -89,6 +91,11 @@ class SimulatedDriver:
         with uniform_errors():
             states = [machine_state(vm) for vm in self._session.call("find", marked=True)]
         return [state for state in states if state.mark]
+
+    def made_for(self, owner: Owner) -> Sequence[MachineState]:
+        """Every visible VM with a valid mark of that owner."""
+        with uniform_errors():
+            return marking.made_for(self._session, owner)
 
     def creating(self) -> Sequence[str]:
         """Names of all VMs that are being made."""
@@ -173,7 +180,8 @@ class SimulatedDriver:
             )
         with uniform_errors():
             try:
-                return _task(self._session.create(vm_spec(plan)))
+                wanted = disks.resolved(plan, self._kept(plan))
+                return _task(self._session.create(vm_spec(wanted)))
             except WorldFault as fault:
                 if fault.code != Code.DUPLICATE_NAME:
                     raise
@@ -205,11 +213,30 @@ class SimulatedDriver:
                 return busy
             if plan.restart:
                 return self._restart(plan, vm)
-            if vm["power"] != plan.power:
+            if vm["power"] != plan.power and not disks.lacks_existing(plan, vm):
                 return self._switch(plan, vm)
-            if (wanted := hardware(plan, vm)) is not None:
-                return _task(self._session.call("reconfigure", vm=vm["id"], hardware=wanted))
+            if plan.power_only:
+                return None
+            return self._reconfigure(plan, vm)
+
+    def _reconfigure(self, plan: Plan, vm: Json) -> Task | None:
+        """Take disks off, then everything else in one step; snapshots block what they hold."""
+        kept = disks.to_keep(disks.removed_and_kept(plan), vm, plan.ref.owner)
+        if kept and not vm["snapshots"]:
+            return _task(self._session.call("detach", vm=vm["id"], disks=list(kept), keep=kept))
+        known = [disk["name"] for disk in vm["disks"]] + vm["had"]
+        wanted = hardware(disks.resolved(plan, self._kept(plan), known), vm)
+        if wanted is not None:
+            return _task(self._session.call("reconfigure", vm=vm["id"], hardware=wanted))
+        disks.check_blocked(plan, vm)
         return None
+
+    def _kept(self, plan: Plan) -> list[Json]:
+        """The kept disks of the world, asked for when the plan names any."""
+        if not any(disk.existing for disk in plan.disks):
+            return []
+        found: list[Json] = self._session.call("kept")
+        return found
 
     def _switch(self, plan: Plan, vm: Json) -> Task:
         if plan.power == PowerState.POWERED_ON or vm["power"] == PowerState.SUSPENDED:
@@ -257,6 +284,34 @@ class SimulatedDriver:
                 return busy
             return _task(self._session.call("detach", vm=vm["id"], disks=attached))
 
+    def keep_disks(self, ref: MachineRef, disks: Mapping[str, str]) -> Task | None:
+        """Detach disks and have them say what they are kept as, in one step."""
+        with uniform_errors(Reason.UPDATE_FAILED):
+            vm = self._own(ref)
+            kept = to_keep(disks, vm, ref.owner) if vm else None
+            if vm is None or not kept:
+                return None
+            if (busy := _running(vm)) is not None:
+                return busy
+            return _task(self._session.call("detach", vm=vm["id"], disks=list(kept), keep=kept))
+
+    def kept_disk(self, owner: Owner, disk: str) -> KeptDisk | None:
+        """The kept disk of that id, if it is one of the owner's own namespace."""
+        with uniform_errors():
+            found = self._session.call("kept")
+        mine = (it for it in found if (it["kept"], it["keeper"]) == (disk, disks.keeper(owner)))
+        return next(map(disks.kept_disk, mine), None)
+
+    def kept_disks(self, installation_id: str) -> Sequence[KeptDisk]:
+        """All kept disks of an installation."""
+        with uniform_errors():
+            found = self._session.call("kept")
+        return [
+            disks.kept_disk(disk)
+            for disk in found
+            if str(disk["keeper"]).startswith(f"{installation_id}/")
+        ]
+
     def remove_mark(self, ref: MachineRef) -> Task | None:
         """Take the mark off the VM."""
         with uniform_errors(Reason.UPDATE_FAILED):
@@ -289,6 +344,17 @@ class SimulatedDriver:
                 return busy
             started = adopting.take_over(self._session, vm, ref, mark)
             return _task(started) if started else None
+
+    def write_mark(self, ref: MachineRef, mark: Mark) -> Task | None:
+        """Write another mark on the VM."""
+        with uniform_errors(Reason.UPDATE_FAILED):
+            vm = self._own(ref)
+            if vm is None:
+                raise Transient(Reason.PROVIDER_BUSY, "the VM is gone; it is looked for again")
+            if (busy := _running(vm)) is not None:
+                return busy
+            task = marking.rewrite(self._session, vm, mark)
+            return _task(task) if task else None
 
     def _own(self, ref: MachineRef) -> Json | None:
         """The VM of the machine's UUID, never one of its name only; None proves there is none."""

@@ -36,6 +36,11 @@ _MEANING: dict[str, tuple[type[DriverError], Reason, str]] = {
         Reason.PROVIDER_BUSY,
         "another task runs on the VM; the step follows when it ends",
     ),
+    Code.CHANGED: (
+        Transient,
+        Reason.PROVIDER_BUSY,
+        "somebody else changed the VM meanwhile; it is looked at again",
+    ),
     Code.INVALID_POWER_STATE: (
         Transient,
         Reason.PROVIDER_BUSY,
@@ -72,9 +77,14 @@ _MEANING: dict[str, tuple[type[DriverError], Reason, str]] = {
         "the network class names a network the failure domain lacks; correct the Provider's target",
     ),
     Code.DISK_NOT_FOUND: (
-        InvalidSpec,
-        Reason.INVALID_CONFIGURATION,
+        NeedsOperator,
+        Reason.DISK_NOT_FOUND,
         "the disk to attach again does not exist or is in use; correct the disk's `existing`",
+    ),
+    Code.SNAPSHOT: (
+        NeedsOperator,
+        Reason.BLOCKED_BY_SNAPSHOT,
+        "the VM has snapshots, which hold on to its disks; delete the snapshots",
     ),
     Code.INVALID_ARGUMENT: (
         InvalidSpec,

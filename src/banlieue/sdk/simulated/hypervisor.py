@@ -13,8 +13,10 @@ from banlieue.sdk.simulated.records import (
     OFF,
     ON,
     SUSPENDED,
+    Detaching,
     Fault,
     Hardware,
+    TakeOver,
     Task,
     Vm,
     VmSpec,
@@ -135,27 +137,37 @@ class Hypervisor(Inventory):
         if vm.power != OFF and (hardware.cpus < vm.cpus or hardware.memory_mib < vm.memory_mib):
             raise WorldFault(Code.HOT_PLUG, "CPUs and memory shrink only while the VM is off")
         self.check_devices(self.domain(vm.domain), hardware.disks, hardware.nics)
+        self.check_networks(self.domain(vm.domain), hardware.networks.values())
         sizes = {disk.name: disk.size_gib for disk in vm.disks if disk.name}
         if any(
             disk.size_gib and disk.size_gib < sizes.get(disk.name, 0) for disk in hardware.disks
         ):
             raise WorldFault(Code.INVALID_ARGUMENT, "a disk cannot shrink")
+        self.check_snapshots(vm, hardware)
         latency = self.state.latencies.reconfigure
         return self.start("reconfigure", account, latency, fate, vm=vm_id, hardware=hardware)
 
-    def detach(self, vm_id: str, disks: list[str], account: str, fate: Fate) -> Task:
+    def detach(self, vm_id: str, detaching: Detaching, account: str, fate: Fate) -> Task:
         """Start taking disks off a VM; their data stays."""
-        attached = {disk.id for disk in self._idle(vm_id).disks}
-        if missing := sorted(set(disks) - attached):
+        vm, disks = self._idle(vm_id), detaching.disks
+        if missing := sorted(set(disks) - {disk.id for disk in vm.disks}):
             raise WorldFault(Code.DISK_NOT_FOUND, f"not attached: {', '.join(missing)}")
-        latency = self.state.latencies.reconfigure
-        return self.start("detach", account, latency, fate, vm=vm_id, disks=disks)
+        if vm.snapshots:
+            raise WorldFault(Code.SNAPSHOT, f"VM {vm_id} has snapshots")
+        latency, keep = self.state.latencies.reconfigure, detaching.keep
+        return self.start("detach", account, latency, fate, vm=vm_id, disks=disks, keep=keep)
 
     def remove_mark(self, vm_id: str, account: str, fate: Fate) -> Task:
         """Start taking the mark off a VM."""
         self._idle(vm_id)
         latency = self.state.latencies.reconfigure
         return self.start("remove-mark", account, latency, fate, vm=vm_id)
+
+    def take_over(self, vm_id: str, wanted: TakeOver, account: str, fate: Fate) -> Task:
+        """Start marking a VM; refused when it has another mark than expected."""
+        self.check_mark(self._idle(vm_id), wanted)
+        latency = self.state.latencies.reconfigure
+        return self.start("take-over", account, latency, fate, vm=vm_id, take_over=wanted)
 
     def start(
         self,
@@ -252,6 +264,13 @@ class Hypervisor(Inventory):
             self.remove(vm)
         elif task.hardware:
             self.change(vm, task.hardware)
+        else:
+            self._remark(vm, task)
+        self.take_off(vm, task.disks, task.keep)
+
+    def _remark(self, vm: Vm, task: Task) -> None:
+        """Do what the task says about the VM's mark, if it says anything."""
+        if task.take_over:
+            self.mark(vm, task.take_over)
         elif task.operation == "remove-mark":
             vm.mark = None
-        self.take_off(vm, task.disks)

@@ -1,7 +1,7 @@
 """What a simulated hypervisor holds, and how it changes at once: VMs, disks, guests, hosts."""
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from random import Random
@@ -19,9 +19,11 @@ from banlieue.sdk.simulated.records import (
     Domain,
     Hardware,
     Host,
+    Keeping,
     Nic,
     NicSpec,
     State,
+    TakeOver,
     Vm,
     VmSpec,
 )
@@ -104,9 +106,13 @@ class Inventory:
                 raise WorldFault(Code.POOL_NOT_FOUND, f"no pool {disk.pool} in {domain.id}")
             if disk.existing and disk.existing not in self.state.detached:
                 raise WorldFault(Code.DISK_NOT_FOUND, f"no detached disk {disk.existing}")
-        for nic in nics:
-            if nic.network not in domain.networks:
-                raise WorldFault(Code.NETWORK_NOT_FOUND, f"no network {nic.network} here")
+        self.check_networks(domain, (nic.network for nic in nics))
+
+    def check_networks(self, domain: Domain, networks: Iterable[str]) -> None:
+        """Refuse networks that are not there."""
+        for network in networks:
+            if network not in domain.networks:
+                raise WorldFault(Code.NETWORK_NOT_FOUND, f"no network {network} here")
 
     # Time
 
@@ -150,6 +156,7 @@ class Inventory:
             content = f"image:{spec.image}" if number == 0 and spec.image else None
             default = image.disk_gib if image and number == 0 else 1
             vm.disks.append(self._disk(disk, default, content))
+        vm.had = [disk.name for disk in spec.disks]
         vm.nics = [self.new_nic(nic) for nic in spec.nics]
         self.state.vms[vm.id] = vm
         self.set_power(vm, spec.power, at)
@@ -160,7 +167,8 @@ class Inventory:
             kept = self.state.detached.pop(spec.existing, None)
             if kept is None:
                 raise WorldFault(Code.DISK_NOT_FOUND, f"no detached disk {spec.existing}")
-            return kept.model_copy(update={"name": spec.name})
+            grown = max(kept.size_gib, spec.size_gib or 0)
+            return kept.model_copy(update={"name": spec.name, "size_gib": grown})
         return self.new_disk(spec.pool, spec.size_gib or default_gib, content, spec.name)
 
     def new_disk(self, pool: str, size_gib: int, content: str | None, name: str | None) -> Disk:
@@ -206,24 +214,57 @@ class Inventory:
     def change(self, vm: Vm, hardware: Hardware) -> None:
         """Give a VM other hardware; raises `WorldFault` and changes nothing when that cannot be."""
         self.check_devices(self.domain(vm.domain), hardware.disks, hardware.nics)
+        self.check_networks(self.domain(vm.domain), hardware.networks.values())
         vm.cpus, vm.memory_mib = hardware.cpus, hardware.memory_mib
         named = {disk.name: disk for disk in vm.disks if disk.name}
         for spec in hardware.disks:
             if disk := named.get(spec.name):
                 disk.size_gib = max(disk.size_gib, spec.size_gib or 0)
-            else:
+            elif spec.name not in vm.had:
                 vm.disks.append(self._disk(spec, 1, None))
+                vm.had.append(spec.name)
+        for disk in [disk for disk in vm.disks if disk.id in hardware.destroyed]:
+            vm.disks.remove(disk)
+            vm.had = [name for name in vm.had if name != disk.name]
         for nic in vm.nics:
             nic.connected = hardware.connected.get(nic.name or "", nic.connected)
+            nic.network = hardware.networks.get(nic.name or "", nic.network)
         vm.nics = [nic for nic in vm.nics if nic.mac not in hardware.unplugged]
         there = {nic.name for nic in vm.nics}
         vm.nics += [self.new_nic(nic) for nic in hardware.nics if nic.name not in there]
 
-    def take_off(self, vm: Vm, disks: Iterable[str]) -> None:
-        """Detach disks, by their ids; their data stays."""
+    def check_mark(self, vm: Vm, wanted: TakeOver) -> None:
+        """Refuse to mark a VM whose mark is another one than whoever asks has seen."""
+        if vm.mark != wanted.expected:
+            raise WorldFault(Code.CHANGED, f"the mark of VM {vm.id} changed")
+
+    def mark(self, vm: Vm, wanted: TakeOver) -> None:
+        """Write a mark on a VM, and names on those of its devices that have none."""
+        self.check_mark(vm, wanted)
+        vm.mark = wanted.mark
+        for disk in vm.disks:
+            disk.name = disk.name or wanted.disks.get(disk.id)
+        given = set(wanted.disks.values())
+        vm.had += [it.name for it in vm.disks if it.name in given - set(vm.had)]
+        for nic in vm.nics:
+            nic.name = nic.name or wanted.nics.get(nic.mac)
+
+    def check_snapshots(self, vm: Vm, hardware: Hardware) -> None:
+        """Refuse to grow or destroy disks that snapshots hold on to."""
+        sizes = {disk.name: disk.size_gib for disk in vm.disks if disk.name}
+        grows = any((disk.size_gib or 0) > sizes.get(disk.name, 1 << 40) for disk in hardware.disks)
+        if vm.snapshots and (grows or hardware.destroyed):
+            raise WorldFault(Code.SNAPSHOT, f"VM {vm.id} has snapshots")
+
+    def take_off(self, vm: Vm, disks: Iterable[str], keep: Mapping[str, Keeping]) -> None:
+        """Detach disks, by their ids; their data stays, and some say what they are kept as."""
         wanted = set(disks)
         for disk in [disk for disk in vm.disks if disk.id in wanted]:
             vm.disks.remove(disk)
+            vm.had = [name for name in vm.had if name != disk.name]
+            kept = keep.get(disk.id)
+            if kept is not None:
+                disk.kept, disk.keeper = kept.id, kept.keeper
             self.state.detached[disk.id] = disk
 
     def note(self, vm: Vm, *other_words: str) -> None:

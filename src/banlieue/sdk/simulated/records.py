@@ -75,7 +75,8 @@ class Part(Record):
 class Disk(Record):
     """A disk and what is on it: `content` stands for the data and never changes by itself.
 
-    `name` is the name in the plan of the VM that made it; foreign disks have none.
+    `name` is the name in the plan of the VM that made it; foreign disks have none. `kept` is what a
+    detached disk is found by, and `keeper` whose it is: both stay while it is attached again.
     """
 
     id: str
@@ -83,6 +84,8 @@ class Disk(Record):
     size_gib: int
     content: str
     name: str | None = None
+    kept: str | None = None
+    keeper: str | None = None
 
 
 class Nic(Record):
@@ -101,7 +104,8 @@ class Nic(Record):
 class Vm(Record):
     """A VM. `mark` is one line of text in its metadata; `booted` and `due` are in seconds.
 
-    `guest_due` is when the guest will report; None while it is off, up, or hung.
+    `guest_due` is when the guest will report; None while it is off, up, or hung. `had` are names of
+    disks that plans made or attached and that no plan took off since.
     """
 
     id: str
@@ -126,6 +130,8 @@ class Vm(Record):
     last_boot: str | None = None
     hidden: bool = False
     held: bool = False
+    had: list[str] = []
+    snapshots: list[str] = []
 
 
 class DiskSpec(Record):
@@ -170,13 +176,17 @@ class VmSpec(Record):
 class Hardware(Record):
     """What a reconfigure asks for. Sizes only grow; disks and interfaces it omits are kept.
 
-    `nics` are interfaces to add, `unplugged` the MAC addresses of those to take away.
+    `destroyed` are ids of disks to take off and destroy.
+    `nics` are interfaces to add, `unplugged` the MAC addresses of those to take away, `networks`
+    what interfaces that are there are plugged into, by their names.
     """
 
     cpus: int
     memory_mib: int
     disks: list[DiskSpec] = []
+    destroyed: list[str] = []
     connected: dict[str, bool] = {}
+    networks: dict[str, str] = {}
     nics: list[NicSpec] = []
     unplugged: list[str] = []
 
@@ -191,6 +201,20 @@ class TakeOver(Record):
     expected: str | None = None
     disks: dict[str, str] = {}
     nics: dict[str, str] = {}
+
+
+class Keeping(Record):
+    """Under which id a detached disk is kept, and for whom: one line of text."""
+
+    id: str
+    keeper: str
+
+
+class Detaching(Record):
+    """Disks to take off a VM, by their ids, and what some of them are kept as."""
+
+    disks: list[str]
+    keep: dict[str, Keeping] = {}
 
 
 class Task(Record):
@@ -208,6 +232,7 @@ class Task(Record):
     hardware: Hardware | None = None
     take_over: TakeOver | None = None
     disks: list[str] = []
+    keep: dict[str, Keeping] = {}
     force: bool = False
     fails_with: Fault | None = None
     state: str = "running"

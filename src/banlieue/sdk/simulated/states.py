@@ -8,7 +8,6 @@ from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.sdk.driver import (
     Address,
     Capacity,
-    DiskPlan,
     DiskState,
     FailureDomain,
     Guest,
@@ -18,12 +17,13 @@ from banlieue.sdk.driver import (
     NicState,
 )
 from banlieue.sdk.identity import Mark
+from banlieue.sdk.simulated import disks
+from banlieue.sdk.simulated.disks import STORAGE_KEY
 from banlieue.sdk.simulated.models import SimulatedMachineSpec
 
 Json = dict[str, Any]
 Plan = MachinePlan[SimulatedMachineSpec]
 
-STORAGE_KEY = "pool"
 NETWORK_KEY = "network"
 _DYNAMIC = frozenset({"dhcp", "slaac"})
 _INITIAL = {
@@ -49,18 +49,9 @@ def vm_spec(plan: Plan) -> Json:
         "hostname": plan.hostname,
         "seed_digest": seed,
         "tags": dict(plan.tags),
-        "disks": [_disk_spec(disk) for disk in plan.disks],
+        "disks": [disks.disk_spec(disk) for disk in plan.disks],
         "nics": [_nic_spec(nic) for nic in plan.nics],
         "power": _INITIAL[plan.power],
-    }
-
-
-def _disk_spec(disk: DiskPlan) -> Json:
-    return {
-        "name": disk.name,
-        "pool": str(disk.storage[STORAGE_KEY]),
-        "size_gib": disk.size_gib,
-        "existing": disk.existing,
     }
 
 
@@ -78,33 +69,32 @@ def _nic_spec(nic: NicPlan) -> Json:
 
 def hardware(plan: Plan, vm: Json) -> Json | None:
     """What a reconfigure of the VM has to say, None when its hardware is as planned."""
-    made = {disk["name"]: disk for disk in vm["disks"] if disk["name"]}
     connected = {nic["name"]: nic["connected"] for nic in vm["nics"] if nic["name"]}
     wanted = {nic.name: nic.connected for nic in plan.nics if nic.name in connected}
     planned = {nic.name for nic in plan.nics}
     added = [_nic_spec(nic) for nic in plan.nics if nic.name not in connected]
     gone = [nic["mac"] for nic in vm["nics"] if nic["name"] and nic["name"] not in planned]
-    disks = [
-        _disk_spec(disk) | {"existing": None if disk.name in made else disk.existing}
-        for disk in plan.disks
-    ]
+    wanted_disks, destroyed = disks.wanted(plan, vm), disks.destroyed(plan, vm)
+    there = {nic["name"]: nic["network"] for nic in vm["nics"] if nic["name"]}
+    networks = {
+        nic.name: str(nic.network[NETWORK_KEY]) for nic in plan.nics if nic.name in connected
+    }
     same = (
         plan.cpus == vm["cpus"]
         and plan.memory_mib == vm["memory_mib"]
-        and not (added or gone)
+        and not (added or gone or wanted_disks or destroyed)
+        and all(there[name] == network for name, network in networks.items())
         and all(connected[name] == value for name, value in wanted.items())
-        and all(
-            disk.name in made and (disk.size_gib or 0) <= made[disk.name]["size_gib"]
-            for disk in plan.disks
-        )
     )
     if same:
         return None
     return {
         "cpus": plan.cpus,
         "memory_mib": plan.memory_mib,
-        "disks": disks,
+        "disks": wanted_disks,
+        "destroyed": destroyed,
         "connected": wanted,
+        "networks": networks,
         "nics": added,
         "unplugged": gone,
     }
@@ -141,8 +131,16 @@ def machine_state(vm: Json) -> MachineState:
             )
             for disk in vm["disks"]
         ),
+        lost_disks=tuple(disks.lost(vm)),
         nics=tuple(
-            NicState(nic["mac"], nic["name"], nic["mac"], nic["network"], nic["connected"])
+            NicState(
+                id=nic["mac"],
+                name=nic["name"],
+                mac_address=nic["mac"],
+                network=nic["network"],
+                connected=nic["connected"],
+                plugged={NETWORK_KEY: frozenset({nic["network"]})},
+            )
             for nic in vm["nics"]
         ),
         guest=guest if vm["guest_up"] else Guest(),

@@ -24,6 +24,7 @@ from banlieue.sdk.simulated.hypervisor import Fate, Hypervisor
 from banlieue.sdk.simulated.inventory import WorldClock
 from banlieue.sdk.simulated.records import (
     Account,
+    Detaching,
     Fault,
     Hardware,
     LateCall,
@@ -229,7 +230,8 @@ class World:
                 wanted = TakeOver.model_validate(params["wanted"])
                 return hypervisor.take_over(vm, wanted, account, fate)
             case "detach":
-                return hypervisor.detach(vm, [str(disk) for disk in params["disks"]], account, fate)
+                detaching = Detaching(disks=params["disks"], keep=params.get("keep") or {})
+                return hypervisor.detach(vm, detaching, account, fate)
         simple: dict[str, Callable[[str, str, Fate], Task]] = {
             "power_on": hypervisor.power_on,
             "power_off": hypervisor.power_off,
@@ -250,6 +252,7 @@ class World:
             "image": lambda params, _account: self.state.images.get(params["ref"]),
             "find": self._find,
             "creating": self._creating,
+            "kept": self._kept,
             "task": self._task,
             **self._imports.calls(),
         }
@@ -275,6 +278,15 @@ class World:
         tasks = self.hypervisor.creating(params.get("name"), params.get("domain"))
         return [self._job(task) for task in tasks]
 
+    def _kept(self, _params: Params, _account: str) -> Json:
+        """Detached disks that are kept for somebody, with the failure domains that see them."""
+        return [
+            disk.model_dump(mode="json")
+            | {"domains": [it.id for it in self.state.domains if disk.pool in it.pools]}
+            for disk in self.state.detached.values()
+            if disk.kept is not None
+        ]
+
     def _login(self, params: Params, _account: str) -> Json:
         username, password = str(params["username"]), str(params["password"])
         known = self.state.accounts.get(username)
@@ -289,7 +301,10 @@ class World:
         return {}
 
     def _find(self, params: Params, account: str) -> Json:
-        """VMs by `id`, or by those of `uuid`, `name` and `domain` that are given; or `marked`."""
+        """VMs by `id`, or by those of `uuid`, `name` and `domain` that are given; or `marked`.
+
+        With a text `marked` finds those whose mark contains it.
+        """
         if "id" in params:
             return [self._seen_by(self.hypervisor.vm(params["id"]), account)]
         fields = [key for key in ("uuid", "name", "domain") if params.get(key) is not None]
@@ -297,7 +312,7 @@ class World:
             self._seen_by(vm, account)
             for vm in self.hypervisor.visible()
             if all(getattr(vm, key) == params[key] for key in fields)
-            and (vm.mark is not None or not params.get("marked"))
+            and _is_marked(vm, params.get("marked"))
         ]
 
     def _seen_by(self, vm: Vm, account: str) -> Json:
@@ -335,6 +350,12 @@ class World:
     def _subject(params: Params) -> str:
         """The VM a call is about, for fault rules: its name, its id, or nothing."""
         return str(params.get("name") or params.get("vm") or "")
+
+
+def _is_marked(vm: Vm, wanted: str | bool | None) -> bool:
+    if not wanted:
+        return True
+    return vm.mark is not None and (wanted is True or str(wanted) in vm.mark)
 
 
 def _fate(rule: Rule | None) -> Fate:

@@ -10,6 +10,7 @@ A backend's test module subclasses `DriverConformance` and gives it a fixture `t
 It needs nothing but pytest. Every failure says which promise of `banlieue.sdk.driver` is broken.
 """
 
+from banlieue.sdk.testing.conformance_adoption import AdoptionConformance
 from banlieue.sdk.testing.conformance_identity import (
     AbsenceConformance,
     CreateConformance,
@@ -38,5 +39,6 @@ class DriverConformance(
     InterfaceConformance,
     ErrorConformance,
     FeedConformance,
+    AdoptionConformance,
 ):
     """All of it; subclass this and define the fixture `target`."""

@@ -115,6 +115,10 @@ class ConformanceTarget(ABC):
     def make_foreign(self, name: str, where: FailureDomain) -> str:
         """Make a VM of that name that carries no mark, where the driver would; its id."""
 
+    def make_existing(self, name: str, where: FailureDomain) -> str:
+        """Make a VM as people run it, with a disk and an interface and without a mark; its id."""
+        return self.make_foreign(name, where)
+
     @abstractmethod
     def copy(self, vm: str, name: str) -> str:
         """Clone a VM with everything written on it, as an admin does; the id of the copy."""
