@@ -306,6 +306,11 @@ class Reason(StrEnum):
         _WAIT,
         "The move would leave data disks behind; accept that by annotation.",
     )
+    PREVIOUS_RETAINED = (
+        "PreviousRetained",
+        _WAIT,
+        "What an earlier move left behind is still kept; release it first.",
+    )
 
     # Image
     IMAGE_NOT_AVAILABLE = (
@@ -527,7 +532,8 @@ class EventReason(_Worded):
     MOVED_BY_BACKEND = "MovedByBackend", "The backend moved the machine."
     MIGRATION_STARTED = "MigrationStarted", "A move was begun."
     MIGRATION_COMPLETED = "MigrationCompleted", "A move was completed."
-    MIGRATION_FAILED = "MigrationFailed", "A move failed and was undone."
+    MIGRATION_FAILED = "MigrationFailed", "A move failed; the old machine goes on."
+    PREVIOUS_RELEASED = "PreviousReleased", "The machine a move left behind was destroyed."
     ADOPTED = "Adopted", "An existing machine was taken over."
     OWNERSHIP_CONFLICT = "OwnershipConflict", "A machine belongs to somebody else."
     VM_MISSING = "VMMissing", "The machine vanished from the backend."

@@ -19,10 +19,12 @@ from banlieue.api.infrastructure.machine import (
     MachineSpec,
     MachineUserData,
     Move,
+    MoveRole,
     VirtualMachineRef,
 )
 from banlieue.api.meta import NameRef, NamespacedRef, Resource
 from banlieue.api.resources import VIRTUAL_MACHINES
+from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.api.v1alpha1.vmclass import Hardware, VMClass
@@ -30,6 +32,7 @@ from banlieue.api.v1alpha1.vmimage import BootstrapFormat, VMImage
 from banlieue.controller import devices
 from banlieue.controller.facts import class_hash
 from banlieue.controller.placement import TOPOLOGY_HOST, Place
+from banlieue.controller.removed_disks import removed_disks
 from banlieue.sdk.kube import Key, Obj
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -42,6 +45,7 @@ LIVING = (
     "driftPolicy",
     "class",
     "disks",
+    "removedDisks",
     "networkInterfaces",
     "antiAffinityGroup",
     "tags",
@@ -57,7 +61,10 @@ FIRST_BOOT = ("hostname", "userData", "networkData", "sshAuthorizedKeys")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything a machine is made from."""
+    """Everything a machine is made from.
+
+    `power` is what a move makes of its power state, None where that is the user's.
+    """
 
     vm: VirtualMachine
     place: Place
@@ -66,6 +73,8 @@ class Plan:
     provider: Provider | None = None
     epoch: int = 0
     current: Machine | None = None
+    role: MoveRole = MoveRole.CURRENT
+    power: PowerState | None = None
 
 
 def snapshot(vm_class: VMClass) -> ClassSnapshot:
@@ -155,7 +164,7 @@ def machine_spec(plan: Plan) -> dict[str, Any]:
         provider_ref=NamespacedRef(name=place.provider.name, namespace=place.provider.namespace),
         placement=MachinePlacement(failure_domain=place.domain),
         virtual_machine_ref=VirtualMachineRef(name=vm.metadata.name, uid=vm.metadata.uid),
-        move=Move(epoch=plan.epoch) if plan.epoch else None,
+        move=Move(epoch=plan.epoch, role=plan.role) if plan.epoch else None,
         class_=plan.snapshot,
         image_ref=spec.image_ref,
         hostname=spec.hostname,
@@ -163,14 +172,15 @@ def machine_spec(plan: Plan) -> dict[str, Any]:
         network_interfaces=devices.machine_interfaces(spec.network_interfaces, current),
         anti_affinity_group=anti_affinity_group(vm),
         tags=tags(vm, plan.provider),
-        power_state=spec.wanted_power_state,
+        power_state=plan.power or spec.wanted_power_state,
         power_off_mode=spec.power_off_mode,
         power_off_timeout_seconds=spec.power_off_timeout_seconds,
         restart_at=spec.restart_at,
+        removed_disks=removed_disks(vm, plan.snapshot, plan.current),
         drift_policy=MachineDriftPolicy(
             power=spec.drift_policy.power, hardware=spec.drift_policy.hardware
         ),
-        adopt=MachineAdopt(id=spec.adopt.id, accepted=spec.adopt.accepted) if spec.adopt else None,
+        adopt=_adopt(plan),
         paused=True if spec.paused else None,
         deletion_protection=True if spec.deletion_protection else None,
         user_data=_user_data(vm, plan.image),
@@ -210,6 +220,15 @@ def anti_affinity_group(vm: VirtualMachine) -> str | None:
             text = json.dumps([vm.metadata.namespace, term.label_selector.to_api()], sort_keys=True)
             return hashlib.sha256(text.encode()).hexdigest()[:16]
     return None
+
+
+def _adopt(plan: Plan) -> MachineAdopt | None:
+    """An adopted machine that is moved is one that was built for it."""
+    given, current = plan.vm.spec.adopt, plan.current
+    adopts = current.spec.adopt is not None if current is not None else not plan.epoch
+    if given is None or not adopts:
+        return None
+    return MachineAdopt(id=given.id, accepted=given.accepted)
 
 
 def _user_data(vm: VirtualMachine, image: VMImage | None) -> MachineUserData | None:

@@ -64,6 +64,7 @@ class View:
     gates: tuple[ReadinessGate, ...] = ()
     outcome: Outcome = CONTINUE
     found: Mapping[ConditionType, Finding] = field(default_factory=dict)
+    moving: bool = False
 
     @property
     def deleting(self) -> bool:
@@ -143,6 +144,7 @@ def phase(view: View, all_findings: Iterable[Finding]) -> Phase:
         (ConditionType.STALLED in by_type or infrastructure.reason in _FAILED, Phase.FAILED),
         (not scheduled and not view.provisioned, Phase.PENDING),
         (not view.provisioned, Phase.PROVISIONING),
+        (view.moving, Phase.MIGRATING),
         (infrastructure.status is ConditionStatus.UNKNOWN, Phase.UNKNOWN),
         (ConditionType.RECONCILING in by_type, Phase.UPDATING),
     )

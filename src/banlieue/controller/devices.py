@@ -8,6 +8,7 @@ from banlieue.api.devices import (
     InterfaceRequest,
     NetworkInterface,
 )
+from banlieue.api.infrastructure.machine import ClassSnapshot
 from banlieue.api.names import ROOT_DISK
 from banlieue.api.types import AddressSource
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachineSpec
@@ -38,6 +39,22 @@ def machine_interfaces(
     """
     present = {nic.name: nic for nic in current}
     return [_interface(nic, present.get(nic.name)) for nic in own]
+
+
+def plugged(
+    own: Iterable[NetworkInterface], snapshot: ClassSnapshot | None, *, plugged: bool
+) -> list[NetworkInterface]:
+    """A machine's interfaces, all of them plugged in or, those of its class too, all of them not.
+
+    Args:
+        own: the object's interfaces as the machine carries them.
+        snapshot: the machine's class.
+        plugged: which of the two.
+    """
+    if plugged:
+        return [nic.model_copy(update={"connected": None}) for nic in own]
+    every = shape.interfaces(NetworkInterface, snapshot.network if snapshot else None, own)
+    return [nic.model_copy(update={"connected": False}) for nic in every]
 
 
 def _interface(nic: InterfaceRequest, present: NetworkInterface | None) -> NetworkInterface:

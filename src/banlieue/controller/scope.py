@@ -14,9 +14,12 @@ from banlieue.api.resources import (
     VM_CLASSES,
     VM_IMAGES,
 )
+from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.api.v1alpha1.virtualmachine_status import (
+    MoveStatus,
+    Previous,
     ResolvedNetwork,
     ResolvedStorage,
     Scheduled,
@@ -90,17 +93,43 @@ class Services:
 
 
 @dataclass(slots=True)
+class Course:
+    """What the status will say about a move, and about what one left behind."""
+
+    incoming_ref: KindRef | None = None
+    move: MoveStatus | None = None
+    previous: Previous | None = None
+
+    @classmethod
+    def of(cls, status: VirtualMachineStatus) -> "Course":
+        """What it says now."""
+        return cls(status.incoming_ref, status.move, status.previous)
+
+    def write(self, status: VirtualMachineStatus) -> VirtualMachineStatus:
+        """Have a status say so."""
+        status.incoming_ref, status.move, status.previous = (
+            self.incoming_ref,
+            self.move,
+            self.previous,
+        )
+        return status
+
+
+@dataclass(slots=True)
 class Scope:
     """One VirtualMachine for the length of one pass.
 
-    `reference` and `scheduled` are what the status will say; `found` are the conditions that phases
-    settled themselves.
+    `followed` tells that the machine object was brought up to this very spec. `reference`,
+    `scheduled` and `course` are what the status will say; `found` are the conditions
+    that phases settled themselves. `power` is what a move makes of the machine's power state, None
+    where that is the user's. `again_after` asks for another pass, in seconds.
     """
 
     services: Services
     raw: Obj
     vm: VirtualMachine
     reference: KindRef | None = None
+    followed: bool = False
     scheduled: Scheduled | None = None
     standing: Standing | None = None
     vm_class: VMClass | None = None
@@ -112,14 +141,19 @@ class Scope:
     found: dict[ConditionType, Finding] = field(default_factory=dict)
     gone: bool = False
     waits: bool = False
+    course: Course = field(default_factory=Course)
+    power: PowerState | None = None
+    again_after: float | None = None
 
     @classmethod
     def of(cls, services: Services, raw: Obj) -> "Scope":
         """Start a pass with what the status says and the objects the spec names."""
         vm = VirtualMachine.from_api(raw)
         reference, placed = vm.status.infrastructure_ref, vm.status.scheduled
+        course = Course.of(vm.status)
         if reference is not None and reference.namespace != (vm.metadata.namespace or ""):
             reference = placed = None  # restored elsewhere: that machine is somebody else's
+            course = Course()
         spec = vm.spec
         return cls(
             services=services,
@@ -129,6 +163,7 @@ class Scope:
             scheduled=placed,
             vm_class=services.vm_class(spec.class_ref.name) if spec.class_ref else None,
             image=services.image(spec.image_ref.name) if spec.image_ref else None,
+            course=course,
         )
 
     @property
@@ -218,6 +253,10 @@ class Scope:
             ),
         )
 
+    def come_back(self, seconds: float) -> None:
+        """Ask for another pass after so many seconds at the latest."""
+        self.again_after = min(seconds, self.again_after or seconds)
+
     def settle(self, finding: Finding) -> None:
         """Say what one condition is; it replaces what would be derived."""
         self.found[finding.type] = finding
@@ -231,6 +270,7 @@ class Scope:
             gates=mirror.readiness_gates(self.vm, self.image),
             outcome=outcome,
             found=self.found,
+            moving=self.course.incoming_ref is not None,
         )
 
     async def write_status(self, outcome: Outcome = CONTINUE) -> None:
@@ -239,9 +279,12 @@ class Scope:
         Raises:
             Conflict: the object changed since it was read.
         """
-        await self.replace_status(
+        status = self.course.write(
             mirror.status_of(self.view(outcome), self.reference, self.ctx.clock.now())
         )
+        if self.followed and status != self.vm.status:  # said along with the rest, never alone
+            status.followed_generation = self.vm.metadata.generation
+        await self.replace_status(status)
 
     async def replace_status(self, status: VirtualMachineStatus) -> None:
         """Write this status if it differs.

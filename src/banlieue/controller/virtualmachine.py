@@ -49,7 +49,8 @@ class VirtualMachineReconciler:
             self.services.ctx.recorder.event(
                 scope.raw, note.reason, note.message, warning=note.warning
             )
-        return Result(outcome.after if isinstance(outcome, Wait) else None)
+        pauses = (outcome.after if isinstance(outcome, Wait) else None, scope.again_after)
+        return Result(min((it for it in pauses if it is not None), default=None))
 
     async def _pause(self, scope: Scope) -> None:
         """Hands off: the pause reaches the machine's provider, and nothing else is done."""

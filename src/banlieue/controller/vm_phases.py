@@ -4,13 +4,11 @@ The status names the machine object before it is POSTed, so a restart POSTs what
 only an object that a VirtualMachine refers to ever becomes a VM.
 """
 
-from typing import Any
-
 from banlieue.api import names
-from banlieue.api.infrastructure.machine import ClassSnapshot, Machine
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
-from banlieue.controller import blueprint, devices, facts, placement_check, teardown, writes
+from banlieue.controller import facts, placement_check, teardown, writes
+from banlieue.controller.follow import follow_spec
 from banlieue.controller.kinds import Found
 from banlieue.controller.placement import Place
 from banlieue.controller.recreate import recreate_missing
@@ -18,7 +16,7 @@ from banlieue.controller.redo import redo_refused
 from banlieue.controller.refer import find_machine, make_machine
 from banlieue.controller.scope import Scope
 from banlieue.sdk.conditions import false
-from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.kube import Key
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 
 _SOON = 0.1
@@ -64,88 +62,6 @@ async def await_release(scope: Scope) -> Outcome:
     )
     scope.settle(false(ConditionType.INFRASTRUCTURE_READY, outcome.reason, outcome.message))
     return outcome
-
-
-async def follow_spec(scope: Scope) -> Outcome:
-    """Does the machine object say what the VirtualMachine, its labels and its class say?"""
-    machine, raw, kind, where = scope.machine, scope.machine_raw, scope.kind, scope.place
-    if machine is None or raw is None or kind is None or where is None:
-        return CONTINUE
-    kept = _class_to_use(scope, machine)
-    if kept is None:
-        return CONTINUE
-    wanted = blueprint.machine_spec(
-        blueprint.Plan(
-            vm=scope.vm,
-            place=where,
-            snapshot=kept,
-            image=scope.image,
-            provider=scope.services.provider(where.provider),
-            current=machine,
-        )
-    )
-    if kept is machine.spec.class_:
-        wanted["class"] = raw["spec"]["class"]
-    seen = machine.spec.provider_id is not None
-    ops = blueprint.changes(wanted, raw["spec"], seen=seen)
-    ops += _owner_changes(scope, machine, raw) + _label_changes(scope, raw, where)
-    if ops:
-        scope.take_machine(kind, await writes.patch(scope.ctx.api, kind, raw, ops))
-        scope.follow_machine()
-    return CONTINUE
-
-
-def _class_to_use(scope: Scope, machine: Machine) -> ClassSnapshot | None:
-    """The snapshot on the machine until classRef names another class; then that one."""
-    kept, reference, vm_class = machine.spec.class_, scope.vm.spec.class_ref, scope.vm_class
-    if reference is None or (kept is not None and kept.name == reference.name):
-        return kept
-    if vm_class is None:
-        _not_up_to_date(
-            scope,
-            Reason.CLASS_NOT_FOUND,
-            f"VMClass {reference.name} does not exist; create it or correct spec.classRef",
-        )
-        return kept
-    problem = devices.problem(vm_class.spec, scope.vm.spec)
-    if problem is not None:
-        _not_up_to_date(scope, Reason.INVALID_CONFIGURATION, problem)
-        return kept
-    return blueprint.snapshot(vm_class)
-
-
-def _not_up_to_date(scope: Scope, reason: Reason, message: str) -> None:
-    scope.wait_for_others()
-    scope.settle(false(ConditionType.UP_TO_DATE, reason, message))
-
-
-def _owner_changes(scope: Scope, machine: Machine, raw: Obj) -> writes.Ops:
-    """Tie a machine that was restored with the uid of an earlier owner to the one there is now."""
-    uid, made_by = scope.vm.metadata.uid, machine.spec.virtual_machine_ref
-    wanted = blueprint.owner_reference(scope.vm)
-    present = raw["metadata"].get("ownerReferences") or []
-    ops: writes.Ops = []
-    if wanted not in present:
-        others = [it for it in present if not _is_virtual_machine(it)]
-        ops.append({"op": "add", "path": "/metadata/ownerReferences", "value": [*others, wanted]})
-    if made_by is None or made_by.uid != uid:
-        value = {"name": scope.vm.metadata.name, "uid": uid}
-        ops.append({"op": "add", "path": "/spec/virtualMachineRef", "value": value})
-    return ops
-
-
-def _is_virtual_machine(reference: dict[str, Any]) -> bool:
-    group = str(reference.get("apiVersion", "")).partition("/")[0]
-    return group == VIRTUAL_MACHINES.group and reference.get("kind") == VIRTUAL_MACHINES.kind
-
-
-def _label_changes(scope: Scope, raw: Obj, where: Place) -> writes.Ops:
-    """Copy labels over; one taken off the VirtualMachine stays, as it may be somebody else's."""
-    present = raw["metadata"].get("labels") or {}
-    merged = present | blueprint.labels(scope.vm, where.provider)
-    if merged == present:
-        return []
-    return [{"op": "add", "path": "/metadata/labels", "value": merged}]
 
 
 async def check_placement(scope: Scope) -> Outcome:

@@ -38,6 +38,7 @@ from banlieue.api.types import (
     SshKey,
 )
 from banlieue.api.v1alpha1.virtualmachine_status import (
+    MoveStatus,
     Previous,
     ReadinessGate,
     ResolvedNetwork,
@@ -54,6 +55,7 @@ __all__ = [
     "AntiAffinityMode",
     "DriftPolicy",
     "MigrationPolicy",
+    "MoveStatus",
     "NetworkData",
     "OnMissing",
     "Placement",

@@ -31,6 +31,7 @@ from banlieue.api.types import (
     Hash,
     Hostname,
     InterfaceName,
+    Message,
     NamespaceName,
     ObjectName,
     Observed,
@@ -93,8 +94,38 @@ class Previous(Model):
     """What a move left behind."""
 
     infrastructure_ref: KindRef = Field(description="The old machine object.")
+    since: Time | None = Field(default=None, description="When it was left behind.")
     until: Time | None = Field(
         default=None, description="When it is destroyed. Absent: when it is released by hand."
+    )
+
+
+class MoveStatus(Model):
+    """The move that goes on, or the last one that failed."""
+
+    provider_name: ObjectName = Field(description="Name of the Provider it goes to.")
+    provider_namespace: NamespaceName = Field(description="Namespace of that Provider.")
+    failure_domain: FailureDomainName | None = Field(
+        default=None, description="Failure domain of that Provider."
+    )
+    epoch: int = Field(
+        ge=0, le=1_000_000, description="Which move it is, counted over the machine's life."
+    )
+    started_at: Time | None = Field(default=None, description="When it began.")
+    switched_at: Time | None = Field(
+        default=None,
+        description="When the old machine was told to stop for the new one to take over its fixed "
+        "addresses. If the new one does not become Ready then, the move is undone.",
+    )
+    rebind: bool | None = Field(
+        default=None,
+        description="True: the machine itself was found on the other Provider, and is taken up "
+        "there as it is.",
+    )
+    failure: Message | None = Field(
+        default=None,
+        description="Why it failed and was undone. It is tried again when spec.providerRef is set "
+        "back and changed anew, or with annotation `banlieue.io/migrate=true`.",
     )
 
 
@@ -127,6 +158,9 @@ class VirtualMachineStatus(Model):
         default=None, description="During a move: the machine object to come."
     )
     previous: Previous | None = Field(default=None, description="What a move left behind.")
+    move: MoveStatus | None = Field(
+        default=None, description="The move that goes on, or the last one that failed."
+    )
     initialization: VirtualMachineInitialization | None = Field(
         default=None, description="What happened once and stays true."
     )
@@ -158,6 +192,9 @@ class VirtualMachineStatus(Model):
     )
     observed_generation: Count | None = Field(
         default=None, description="The metadata.generation this status was computed from."
+    )
+    followed_generation: Count | None = Field(
+        default=None, description="The metadata.generation the machine object follows."
     )
     conditions: Conditions = Field(
         default_factory=list,
