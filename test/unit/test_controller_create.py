@@ -25,6 +25,7 @@ async def test_the_write_budget_of_a_create() -> None:
     await world.settle()
     assert dict(world.controller_writes()) == {
         "create ConfigMap": 1,
+        "json_patch VMImage": 1,
         "json_patch VMImage/status": 1,
         "json_patch VirtualMachine": 1,
         "create ThisMachine": 1,
@@ -48,13 +49,13 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["reply lost", "never sent"])
-@pytest.mark.parametrize("write", range(1, 8))
+@pytest.mark.parametrize("write", range(1, 9))
 async def test_a_crash_at_any_write_ends_in_one_machine(write: int, *, lost: bool) -> None:
     world = ControllerWorld.ready(one={}, two={"backend": "that"})
     world.crash_at(write, before_reply=lost)
     world.add_vm()
     await world.settle()
-    assert world.crashed == (write <= 6)
+    assert world.crashed == (write <= 7)
     assert world.condition("Ready")["status"] == "True"
     assert len(world.machines()) == len(world.vms()) == 1
     assert world.machines()[0]["metadata"]["namespace"] == NAMESPACE

@@ -43,6 +43,8 @@ def test_the_filters_stand_in_the_order_that_is_documented() -> None:
         "architecture",
         "firmware",
         "minimumDisk",
+        "bootstrap",
+        "agent",
         "storageClasses",
         "networkClasses",
         "features",

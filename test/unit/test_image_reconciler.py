@@ -36,6 +36,7 @@ async def test_an_image_that_is_there_is_ready_with_what_it_was_found_to_be(
             "providerName": PROVIDER.name,
             "ready": True,
             "resolvedRef": "ubuntu-24.04",
+            "readyFailureDomains": ["sim-a", "sim-b"],
         }
     ]
 

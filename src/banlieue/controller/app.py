@@ -104,8 +104,13 @@ class ControllerRole:
             ),
             Controller(
                 images.CONTROLLER,
-                ImageSummaryReconciler(self.ctx),
+                ImageSummaryReconciler(self.ctx, self.services.kinds, self.namespace),
                 (
+                    Watch(
+                        VIRTUAL_MACHINES,
+                        partial(wakes.image_of_virtual_machine, self.ctx.cache),
+                        namespace=self.namespace,
+                    ),
                     Watch(VM_IMAGES, wakes.image_itself),
                     Watch(PROVIDERS, partial(wakes.images_of_provider, self.ctx.cache)),
                     Watch(PROVIDER_CLASSES, partial(wakes.images_of_class, self.ctx.cache)),

@@ -11,9 +11,14 @@ from banlieue.api.types import AddressSource, IPFamily
 from banlieue.api.v1alpha1.provider import Provider, ProviderMode
 from banlieue.api.v1alpha1.provider_status import FailureDomainStatus
 from banlieue.api.v1alpha1.providerclass import ProviderClass
-from banlieue.api.v1alpha1.virtualmachine import AntiAffinity, AntiAffinityMode, VirtualMachine
+from banlieue.api.v1alpha1.virtualmachine import (
+    AntiAffinity,
+    AntiAffinityMode,
+    ReadinessGate,
+    VirtualMachine,
+)
 from banlieue.api.v1alpha1.vmclass import VMClass, VMClassSpec
-from banlieue.api.v1alpha1.vmimage import ProviderImageStatus, VMImage
+from banlieue.api.v1alpha1.vmimage import AgentPresence, ProviderImageStatus, VMImage
 from banlieue.controller.placement import (
     Apart,
     Capacity,
@@ -58,10 +63,9 @@ class Offer:
     def __init__(self, image: VMImage | None) -> None:
         self._name = image.metadata.name if image else ""
         self._sources = {it.provider_class for it in image.spec.sources} if image else set()
+        self._leaving = bool(image and image.metadata.deletion_timestamp)
         self._rows = {
-            (row.provider_namespace, row.provider_name): ImageState(
-                row.ready, row.reason or "", row.message or ""
-            )
+            (row.provider_namespace, row.provider_name): _image_state(row)
             for row in (image.status.per_provider if image else ())
         }
 
@@ -76,10 +80,18 @@ class Offer:
         A row about a source that is not there any more does not count.
         """
         known = (site.class_name, site.backend)
+        if self._leaving:
+            return ImageState(False, Reason.DELETING, "it is being deleted")
         if site.backend and self._name and self._sources.isdisjoint(known):
             missing = f"it has no source for {site.backend}"
             return ImageState(False, Reason.IMAGE_SOURCE_MISSING, missing)
         return self._rows.get((site.key.namespace, site.key.name))
+
+
+def _image_state(row: ProviderImageStatus) -> ImageState:
+    """A row that lists no failure domain speaks of all of them."""
+    where = frozenset(row.ready_failure_domains) or None
+    return ImageState(row.ready, row.reason or "", row.message or "", where)
 
 
 def site_for_anybody(provider: Provider, provider_class: ProviderClass | None) -> Site:
@@ -210,11 +222,33 @@ def demand(
             if wish.source is AddressSource.POOL
         ),
         features=tuple(vm_class.spec.features),
+        bootstrap=image.spec.bootstrap.value,
+        first_boot=_first_boot(vm),
+        agent_gates=_agent_gates(vm, image),
         provider_ref=Key(pin.namespace or key.namespace, pin.name) if pin else None,
         provider_selector=spec.placement.provider_selector,
         domain_selector=spec.placement.failure_domain_selector,
         apart=apart(spec.placement.anti_affinity),
     )
+
+
+def _first_boot(vm: VirtualMachine) -> tuple[str, ...]:
+    """Fields of the spec that the guest has to read at its first boot."""
+    spec = vm.spec
+    given = (
+        ("userData", spec.user_data is not None),
+        ("networkData", spec.network_data is not None),
+        ("sshAuthorizedKeys", bool(spec.ssh_authorized_keys)),
+    )
+    return tuple(name for name, there in given if there)
+
+
+def _agent_gates(vm: VirtualMachine, image: VMImage) -> tuple[str, ...]:
+    """Readiness gates that only a guest agent can open, where the image has none."""
+    if image.spec.agent is not AgentPresence.ABSENT:
+        return ()
+    gates = vm.spec.readiness_gates or ()
+    return tuple(gate.value for gate in gates if gate is ReadinessGate.GUEST_BOOTSTRAPPED)
 
 
 def apart(terms: list[AntiAffinity]) -> tuple[Apart, ...]:

@@ -34,6 +34,12 @@ class Reject:
     figures: str = ""
 
 
+_READS: Mapping[str, frozenset[str]] = {
+    "none": frozenset(),
+    "ignition": frozenset({"userData"}),
+}
+"""What a guest reads at its first boot, by its kind of bootstrap; others read everything."""
+
 SiteFilter = Callable[[Demand, Site], Reject | None]
 DomainFilter = Callable[[Demand, Site, Domain, Terrain], Reject | None]
 
@@ -90,10 +96,10 @@ def domain_schedulable(
 
 
 def image_ready(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> Reject | None:
-    """The Provider can make machines from the image."""
-    del domain, terrain
+    """The Provider can make machines from the image in that failure domain."""
+    del terrain
     state = site.images.get(demand.image)
-    if state is not None and state.ready:
+    if state is not None and state.usable_in(domain.name):
         return None
     return Reject(
         Reason.IMAGE_NOT_READY, f"image {demand.image} is not ready there: {_lack(state)}"
@@ -134,6 +140,31 @@ def disk_fits(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> R
     return Reject(
         Reason.IMAGE_TOO_LARGE,
         f"disk root has {have} GiB, image {demand.image} needs {need} GiB",
+    )
+
+
+def bootstrap_fits(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> Reject | None:
+    """The image's guest reads what is given for its first boot."""
+    del site, domain, terrain
+    read = _READS.get(demand.bootstrap)
+    unread = [name for name in demand.first_boot if read is not None and name not in read]
+    if not unread:
+        return None
+    return Reject(
+        Reason.USER_DATA_INVALID,
+        f"image {demand.image} has bootstrap {demand.bootstrap}, which does not read "
+        f"{', '.join(unread)}",
+    )
+
+
+def agent_fits(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> Reject | None:
+    """Somebody in the guest can tell what the readiness gates ask for."""
+    del site, domain, terrain
+    if not demand.agent_gates:
+        return None
+    return Reject(
+        Reason.IMAGE_AGENT_MISSING,
+        f"image {demand.image} has no agent to tell of {', '.join(demand.agent_gates)}",
     )
 
 
@@ -239,6 +270,8 @@ DOMAIN_FILTERS: tuple[tuple[str, DomainFilter], ...] = (
     ("architecture", architecture_fits),
     ("firmware", firmware_fits),
     ("minimumDisk", disk_fits),
+    ("bootstrap", bootstrap_fits),
+    ("agent", agent_fits),
     ("storageClasses", storage_available),
     ("networkClasses", network_available),
     ("features", features_available),
@@ -255,6 +288,8 @@ def _lack(state: ImageState | None) -> str:
         return "the Provider has not reported on it"
     if state.reason == Reason.IMPORTING:
         return "it is being imported"
+    if state.ready:
+        return "it is in other failure domains only"
     return state.message or state.reason or "the Provider does not say why"
 
 

@@ -15,6 +15,8 @@ from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.api.v1alpha1.vmimage import ProviderImageStatus, VMImage
 from banlieue.controller.facts import key_of
+from banlieue.controller.image_delete import ImageDeletion, hold
+from banlieue.controller.kinds import MachineKinds
 from banlieue.sdk.conditions import Finding, false, merge, true
 from banlieue.sdk.image.sources import source_for
 from banlieue.sdk.kube import STATUS, Key, Obj
@@ -28,16 +30,24 @@ _SHOWN = 5
 
 @dataclass(slots=True)
 class ImageSummaryReconciler:
-    """Keeps a VMImage's Ready condition and counts on what the Providers report."""
+    """Keeps a VMImage's Ready condition and counts on what the Providers report.
+
+    `namespace` is the one whose VirtualMachines are served, empty for all.
+    """
 
     ctx: Context
+    kinds: MachineKinds
+    namespace: str = ""
 
     async def reconcile(self, key: Key) -> Result:
         """Look at one image once."""
         raw = self.ctx.cache.get(VM_IMAGES, key)
-        if raw is None or raw["metadata"].get("deletionTimestamp"):
+        if raw is None:
             return Result()
+        if raw["metadata"].get("deletionTimestamp"):
+            return await ImageDeletion(self.ctx, self.kinds, self.namespace).reconcile(raw)
         image = VMImage.from_api(raw)
+        raw = await hold(self.ctx.api, raw, image)
         providers = [Provider.from_api(obj) for obj in self.ctx.cache.list(PROVIDERS)]
         alive = {key_of(provider) for provider in providers}
         rows = [row for row in image.status.per_provider if _row_key(row) in alive]

@@ -49,6 +49,8 @@ class PoolWish:
 class Demand:
     """What one machine needs: VirtualMachine, class and image in one value.
 
+    `bootstrap` is what reads first-boot data in the image's guest, `first_boot` the fields that
+    give some, `agent_gates` the readiness gates that need an agent the image lacks.
     `firmware` is None when the image decides. `root_disk_gib` is None when the root disk takes the
     image's size. Memory is in MiB.
     """
@@ -69,6 +71,9 @@ class Demand:
     static_addresses: tuple[StaticAddress, ...] = ()
     pool_wishes: tuple[PoolWish, ...] = ()
     features: tuple[str, ...] = ()
+    bootstrap: str = "cloud-init"
+    first_boot: tuple[str, ...] = ()
+    agent_gates: tuple[str, ...] = ()
     provider_ref: Key | None = None
     provider_selector: LabelSelector | None = None
     domain_selector: LabelSelector | None = None
@@ -108,11 +113,16 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """What one Provider says about one image."""
+    """What one Provider says about one image; `domains` are those that have it, None for all."""
 
     ready: bool
     reason: str = ""
     message: str = ""
+    domains: frozenset[str] | None = None
+
+    def usable_in(self, domain: str) -> bool:
+        """Whether machines can be made from it in a failure domain."""
+        return self.ready and (self.domains is None or domain in self.domains)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ _REMEDIES = {
     Reason.ARCHITECTURE_UNSUPPORTED: "use an image of an architecture that is there in imageRef",
     Reason.FIRMWARE_UNSUPPORTED: "use a class and an image whose firmware agree",
     Reason.IMAGE_TOO_LARGE: "give disk root more sizeGiB in spec.disks or in the class",
+    Reason.USER_DATA_INVALID: "leave those fields out, or use an image that reads them",
+    Reason.IMAGE_AGENT_MISSING: "leave the gate out of readinessGates, or use an image with an "
+    "agent",
     Reason.STORAGE_CLASS_NOT_AVAILABLE: "use a storageClass that is offered there, in spec.disks "
     "or by another class",
     Reason.NETWORK_NOT_AVAILABLE: "use a network class and addresses that are offered there, in "
@@ -44,6 +47,14 @@ _REMEDIES = {
     "for capacity",
     Reason.ANTI_AFFINITY_UNSATISFIED: "relax placement.antiAffinity or add failure domains",
 }
+_CONTRADICTIONS = frozenset(
+    {
+        Reason.FIRMWARE_UNSUPPORTED,
+        Reason.IMAGE_TOO_LARGE,
+        Reason.USER_DATA_INVALID,
+        Reason.IMAGE_AGENT_MISSING,
+    }
+)
 _DEFAULT_REMEDY = "it is placed as soon as a Provider can take it"
 
 
@@ -83,11 +94,8 @@ def no_such_provider(demand: Demand) -> Unplaced:
 
 
 def _is_lasting(rejections: Iterable[Rejection]) -> bool:
-    """Whether class and image contradict each other everywhere, so that waiting cannot help."""
-    return all(
-        rejection.reason in {Reason.FIRMWARE_UNSUPPORTED, Reason.IMAGE_TOO_LARGE}
-        for rejection in rejections
-    )
+    """Whether spec, class and image contradict each other everywhere: waiting cannot help."""
+    return all(rejection.reason in _CONTRADICTIONS for rejection in rejections)
 
 
 def _message(demand: Demand, ordered: Sequence[Rejection], reason: Reason) -> str:

@@ -98,6 +98,18 @@ def image_itself(change: Change) -> Iterable[Request]:
     return (Request(change.key),)
 
 
+def image_of_virtual_machine(cache: ObjectReader, change: Change) -> Iterable[Request]:
+    """A VirtualMachine went: perhaps the last one that kept an image from going."""
+    reference = ((change.old or {}).get("spec") or {}).get("imageRef") or {}
+    if change.new is not None or not reference.get("name"):
+        return ()
+    key = Key("", reference["name"])
+    image = cache.get(VM_IMAGES, key)
+    if image is None or not image["metadata"].get("deletionTimestamp"):
+        return ()
+    return (Request(key, delay=MIRROR_DELAY),)
+
+
 def images_of_provider(cache: ObjectReader, change: Change) -> Iterable[Request]:
     """A Provider came, went or changed its class: rows and counts of all images may be wrong."""
     if _class_name(change.old) == _class_name(change.new):
@@ -155,11 +167,10 @@ def _visible(machine: Obj | None) -> tuple[object, ...] | None:
 
 def _usable(image: Obj | None) -> tuple[object, ...]:
     rows = ((image or {}).get("status") or {}).get("perProvider") or ()
-    said = [
-        (row.get("providerNamespace"), row.get("providerName"), row.get("ready"), row.get("reason"))
-        for row in rows
-    ]
-    return (image or {}).get("spec"), said
+    telling = ("providerNamespace", "providerName", "ready", "reason", "readyFailureDomains")
+    said = [tuple(row.get(name) for name in telling) for row in rows]
+    leaving = ((image or {}).get("metadata") or {}).get("deletionTimestamp")
+    return (image or {}).get("spec"), leaving, said
 
 
 def _terms(provider: Obj | None) -> tuple[object, ...] | None:

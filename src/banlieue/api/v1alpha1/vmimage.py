@@ -155,11 +155,11 @@ class ProviderImageStatus(Model):
         default=None, ge=0, le=100, description="How far an import is, in steps of ten."
     )
     bytes: Count | None = Field(default=None, description="Size of the image, in bytes.")
-    failure_domains: Annotated[list[FailureDomainName], MaxLen(256), LIST_SET] = Field(
+    ready_failure_domains: Annotated[list[FailureDomainName], MaxLen(256)] = Field(
         default_factory=list,
         description="Failure domains that have it. Absent on a row that is ready: all of them.",
     )
-    copies: Annotated[list[Word], MaxLen(16), LIST_SET] = Field(
+    copies: Annotated[list[Word], MaxLen(16)] = Field(
         default_factory=list,
         description="Names of what the Provider imports or imported for it. They are deleted with "
         "the VMImage; nothing else ever is.",

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from banlieue.api import names
-from banlieue.api.devices import AddressAssignment, Disk, NetworkInterface
+from banlieue.api.devices import AddressAssignment, NetworkInterface
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import VM_IMAGES
 from banlieue.api.types import AddressSource, Firmware, ReclaimPolicy
@@ -15,13 +14,16 @@ from banlieue.sdk.driver import (
     FailureDomain,
     Image,
     MachinePlan,
+    MachineState,
     NicPlan,
     Target,
 )
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
-from banlieue.sdk.identity import Mark
-from banlieue.sdk.image.sources import source_for
+from banlieue.sdk.image import lookup
+from banlieue.sdk.image.sources import import_of, source_for
 from banlieue.sdk.kube import Key
+from banlieue.sdk.machine import disks
+from banlieue.sdk.machine.ownership import wanted_mark
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.provider import capabilities
 
@@ -49,7 +51,7 @@ def make_plan(scope: Scope, where: FailureDomain, image: Image | None = None) ->
     features = [*(snapshot.features if snapshot else ()), *spec.features]
     return MachinePlan(
         ref=ref,
-        mark=Mark(ref.owner, ref.uuid, ref.epoch, incoming=spec.role.value == "Incoming"),
+        mark=wanted_mark(ref),
         spec=spec,
         provider_id=scope.backend.provider_id(ref.uuid),
         failure_domain=where,
@@ -64,7 +66,40 @@ def make_plan(scope: Scope, where: FailureDomain, image: Image | None = None) ->
         power=desired.power,
         power_off_mode=spec.wanted_power_off_mode,
         power_off_timeout=float(spec.wanted_power_off_timeout_seconds),
+        removals=disks.removals(scope),
         tags=dict(spec.tags),
+    )
+
+
+def power_plan(scope: Scope, seen: MachineState) -> MachinePlan[Any]:
+    """A plan that asks for the power state and for nothing else, with no class looked up.
+
+    What it says of hardware is what was seen.
+    """
+    spec, ref = scope.machine.spec, scope.ref()
+    if ref.uuid is None:
+        raise LookupError("a plan needs a minted identity")
+    return MachinePlan(
+        ref=ref,
+        mark=wanted_mark(ref),
+        spec=spec,
+        provider_id=scope.backend.provider_id(ref.uuid),
+        failure_domain=FailureDomain(seen.failure_domain or "", ()),
+        image=None,
+        hostname=spec.hostname or ref.owner.name,
+        cpus=seen.cpus or 1,
+        memory_mib=seen.memory_mib or 1,
+        firmware=Firmware.BIOS.value,
+        disks=tuple(DiskPlan(disk.name, disk.size_gib, {}) for disk in seen.disks if disk.name),
+        nics=tuple(
+            NicPlan(nic.name, {}, nic.mac_address, nic.connected)
+            for nic in seen.nics or ()
+            if nic.name
+        ),
+        power=scope.desired.power,
+        power_off_mode=spec.wanted_power_off_mode,
+        power_off_timeout=float(spec.wanted_power_off_timeout_seconds),
+        power_only=True,
     )
 
 
@@ -73,20 +108,15 @@ def disk_plans(scope: Scope, where: FailureDomain | None = None) -> tuple[DiskPl
 
     Without a failure domain the storage is left unresolved, which is enough to know what to keep.
     """
-    snapshot = scope.machine.spec.class_
-    inherited = snapshot.hardware if snapshot else None
-    merged = {disk.name: disk for disk in shape.disks(inherited, scope.machine.spec.disks)}
-    merged.setdefault(names.ROOT_DISK, Disk(name=names.ROOT_DISK))
-    ordered = sorted(merged.values(), key=lambda disk: disk.name != names.ROOT_DISK)
     return tuple(
         DiskPlan(
             name=disk.name,
             size_gib=disk.size_gib,
             storage=_storage(scope, disk.storage_class, where),
-            retain=disk.reclaim_policy is ReclaimPolicy.RETAIN,
+            retain=disk.wanted_reclaim_policy is ReclaimPolicy.RETAIN,
             existing=disk.existing,
         )
-        for disk in ordered
+        for disk in disks.wanted(scope)
     )
 
 
@@ -156,13 +186,15 @@ async def find_image(scope: Scope, where: FailureDomain) -> Image:
             Reason.IMAGE_NOT_FOUND, f"VMImage {reference.name} does not exist; create it"
         )
     provider = scope.open.provider
-    source = source_for(VMImage.from_api(raw), scope.backend.name, provider)
+    image = VMImage.from_api(raw)
+    source = source_for(image, scope.backend.name, provider)
     if source is None:
         raise NeedsOperator(
             Reason.IMAGE_SOURCE_MISSING,
             f"VMImage {reference.name} has no source for this Provider; add one",
         )
-    found = await scope.open.call(lambda driver: driver.find_image(source, where))
+    copy = import_of(image, source, provider, scope.ref().owner.installation_id)
+    found = await scope.open.call(lambda driver: lookup.find(driver, source, copy, where))
     if found is None:
         raise NeedsOperator(
             Reason.IMAGE_NOT_AVAILABLE,

@@ -124,7 +124,9 @@ class ProviderRole:
         self._machine_reconciler = MachineReconciler(
             context, backend, self._sessions, scope.installation_namespace
         )
-        self._image_reconciler = ImageReconciler(context, backend, self._sessions)
+        self._image_reconciler = ImageReconciler(
+            context, backend, self._sessions, scope.installation_namespace
+        )
         self._sessions.on_changes(self._machine_reconciler.changed)
         self._sessions.on_changes(self._reached)
         process.add_controller(self._provider_reconciler.controller(namespace=scope.namespace))
@@ -153,7 +155,7 @@ class ProviderRole:
         return Controller(
             images.CONTROLLER,
             self._image_reconciler,
-            (Watch(VM_IMAGES, _changed_spec), self._provider_watch(scope, self._all_images)),
+            (Watch(VM_IMAGES, _changed_image), self._provider_watch(scope, self._all_images)),
             workers=2,
         )
 
@@ -209,9 +211,17 @@ def _changed_machine(change: Change) -> Iterable[Request]:
     return (Request(change.key, priority=Priority.DELETE if deleting else Priority.USER),)
 
 
-def _changed_spec(change: Change) -> Iterable[Request]:
-    old, new = change.old or {}, change.new or {}
-    return () if old.get("spec") == new.get("spec") else (Request(change.key),)
+def _changed_image(change: Change) -> Iterable[Request]:
+    """Everything but the status: the finalizers say what may be imported, and what may go."""
+    old, new = (_image(obj) for obj in (change.old, change.new))
+    return () if old == new else (Request(change.key),)
+
+
+def _image(obj: dict[str, Any] | None) -> tuple[object, ...] | None:
+    if obj is None:
+        return None
+    meta = obj.get("metadata") or {}
+    return obj.get("spec"), meta.get("deletionTimestamp"), meta.get("finalizers"), meta.get("uid")
 
 
 def _matters(change: Change) -> bool:
