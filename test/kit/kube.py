@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-import yaml
-
 from test.kit.discovery import AGGREGATED, Discovery, Resource
 from test.kit.kube_http import ApiConnection, KubeError, error_of
 from test.kit.kubeconfig import read_kubeconfig
 from test.kit.waiting import wait_until
+from test.kit.yaml_text import yaml_documents
 
 __all__ = ["Kube", "KubeError", "Object", "Objects", "WatchEvent"]
 
@@ -243,7 +242,7 @@ class Kube:
             field_manager: The owner; None means this client's.
         """
         applied = []
-        for document in filter(None, yaml.safe_load_all(text)):
+        for document in filter(None, yaml_documents(text)):
             applied.append(self.apply(document, namespace, field_manager=field_manager))
             if document["kind"] == "CustomResourceDefinition":
                 self._await_served(document)
@@ -349,10 +348,13 @@ class Kube:
         query: Mapping[str, str | None] | None = None,
         body: object = None,
         content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> Object:
         """Send any request, for what the other methods do not cover; returns the JSON answer."""
-        headers = {"Content-Type": content_type} if body is not None else None
-        data = self._api.request(method, path, query=query, body=body, headers=headers)
+        sent = dict(headers or {})
+        if body is not None:
+            sent["Content-Type"] = content_type
+        data = self._api.request(method, path, query=query, body=body, headers=sent)
         answer: Object = json.loads(data)
         return answer
 

@@ -29,6 +29,7 @@ from test.kit.namespaces import remove_policies, unprotect
 from test.kit.ports import free_port
 from test.kit.process import Process
 from test.kit.tools import tool
+from test.kit.yaml_text import yaml_documents
 
 Object = dict[str, Any]
 
@@ -128,11 +129,7 @@ class Stack:
 
     def install(self) -> None:
         """CRDs, admission policies, accounts and rights, as shipped in `config`."""
-        self.control_plane.install_crds(
-            document
-            for path in sorted((ROOT / "config" / "crd" / "bases").glob("*.yaml"))
-            for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-        )
+        self.control_plane.install_crds(shipped_kinds())
         self.kube.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         )
@@ -239,6 +236,16 @@ class Stack:
 
 
 @functools.cache
+def shipped_kinds() -> tuple[Object, ...]:
+    """The CustomResourceDefinitions as shipped."""
+    return tuple(
+        document
+        for path in sorted((ROOT / "config" / "crd" / "bases").glob("*.yaml"))
+        for document in yaml_documents(path.read_text(encoding="utf-8"))
+    )
+
+
+@functools.cache
 def shipped_rights() -> tuple[str, ...]:
     """Policies, accounts and rights of an installation with every static provider, as YAML texts.
 
@@ -258,7 +265,7 @@ def shipped_rights() -> tuple[str, ...]:
         if folder.name != "base"
     ]
     return tuple(
-        yaml.safe_dump_all(obj for obj in yaml.safe_load_all(text) if obj["kind"] != "Deployment")
+        yaml.safe_dump_all(obj for obj in yaml_documents(text) if obj["kind"] != "Deployment")
         for text in built
     )
 
