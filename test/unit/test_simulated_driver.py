@@ -357,11 +357,17 @@ def test_a_retained_disk_is_attached_again(rig: Rig) -> None:
     state = rig.driver.observe(ref)
     assert state is not None
     kept = state.disks[1]
-    rig.driver.detach_disks(ref, [kept])
+    rig.driver.keep_disks(ref, {"data": "web-data-1"})
     rig.clock.advance(1)
-    assert rig.driver.detach_disks(ref, [kept]) is None
+    assert rig.driver.keep_disks(ref, {"data": "web-data-1"}) is None
     other = Bench(rig.target, rig.driver).plan("other")
-    again = replace(other, disks=(*other.disks, replace(data, name="old", existing=kept.id)))
+    again = replace(other, disks=(*other.disks, replace(data, name="old", existing="web-data-1")))
+    again = replace(
+        again,
+        ref=replace(
+            again.ref, owner=replace(again.ref.owner, installation_id=ref.owner.installation_id)
+        ),
+    )
     rig.made(again)
     found = rig.driver.observe(again.ref)
     assert found is not None

@@ -70,16 +70,30 @@ class Disk(Model):
     )
     reclaim_policy: ReclaimPolicy | None = Field(
         default=None,
-        description="What becomes of the disk when its machine is destroyed. `Retain` keeps it on "
-        "the backend. Default: `Delete`.",
+        description="What becomes of the disk when its machine is destroyed, or when it is not "
+        "listed any more. `Retain` keeps it on the backend, to be attached again by `existing`. "
+        "Default: `Delete`; `Retain` for a disk with `existing`.",
     )
     existing: Line | None = Field(
         default=None,
-        description="Id of a retained disk to attach instead of making a new one. Fixed for a "
-        "disk once it is listed.",
+        description="Id of a retained disk of this namespace to attach instead of making a new "
+        "one. Fixed for a disk once it is listed.",
     )
 
+    @property
+    def wanted_reclaim_policy(self) -> ReclaimPolicy:
+        """What becomes of the disk, given or by default: data of before is kept unless told."""
+        return self.reclaim_policy or (
+            ReclaimPolicy.RETAIN if self.existing else ReclaimPolicy.DELETE
+        )
+
     cel = (
+        Rule(
+            "self.name != 'root' || !has(self.existing)",
+            "existing is not for disk root, which is made from the image: list the disk under "
+            "another name",
+            ".existing",
+        ),
         Rule(
             "!has(oldSelf.sizeGiB) || (has(self.sizeGiB) && self.sizeGiB >= oldSelf.sizeGiB)",
             "sizeGiB can only grow: give a size at least as large as before, or add a second disk",
@@ -95,6 +109,21 @@ class Disk(Model):
 
 
 Disks = Annotated[list[Disk], MaxLen(32), list_map("name")]
+
+
+class RemovedDisk(Model):
+    """A disk that was listed once and is to go from the machine."""
+
+    name: DiskName = Field(description="Name the disk was listed by.")
+    reclaim_policy: ReclaimPolicy = Field(
+        description="What becomes of it: `Delete` destroys it, `Retain` keeps it on the backend."
+    )
+    existing: Line | None = Field(
+        default=None, description="Id it was attached by, which it is kept under again."
+    )
+
+
+RemovedDisks = Annotated[list[RemovedDisk], MaxLen(32), list_map("name")]
 
 
 class ClassInterface(Model):
@@ -252,6 +281,11 @@ class ObservedDisk(Model):
     )
     guest_path: Observed = Field(
         default=None, description="Stable device path in the guest, such as /dev/disk/by-id/…."
+    )
+    retain_id: Line | None = Field(
+        default=None,
+        description="Id to attach the disk by (`disks[].existing`) once it is retained. Only of "
+        "disks whose reclaimPolicy is `Retain`.",
     )
 
 

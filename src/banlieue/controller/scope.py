@@ -282,7 +282,8 @@ class Scope:
         status = self.course.write(
             mirror.status_of(self.view(outcome), self.reference, self.ctx.clock.now())
         )
-        if self.followed and status != self.vm.status:  # said along with the rest, never alone
+        # Said along with the rest, never alone.
+        if self.followed and status.to_api() != self.raw.get("status"):
             status.followed_generation = self.vm.metadata.generation
         await self.replace_status(status)
 

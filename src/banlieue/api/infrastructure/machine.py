@@ -17,6 +17,7 @@ from banlieue.api import names
 from banlieue.api.devices import (
     Disks,
     NetworkInterface,
+    RemovedDisks,
 )
 from banlieue.api.infrastructure.cluster import PROVISIONED_STAYS
 from banlieue.api.infrastructure.identity import (
@@ -276,6 +277,10 @@ class MachineSpec(MachineTemplateSpec):
     )
     restart_at: Time | None = Field(
         default=None, description="Restarts the machine once at this moment."
+    )
+    removed_disks: RemovedDisks = Field(
+        default_factory=list,
+        description="Disks that were listed in `disks` once and are to go from the machine.",
     )
     adopt: MachineAdopt | None = Field(
         default=None,

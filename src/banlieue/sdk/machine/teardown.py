@@ -4,6 +4,7 @@ Nothing is destroyed without an intent that names this very object. Release neve
 backend and is the way out when absence cannot be proved.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from banlieue.api.infrastructure.machine import TeardownMode
@@ -14,9 +15,8 @@ from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.sdk.driver import DiskDetacher, DiskState, Driver, MachineRef, MarkRemover, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound
-from banlieue.sdk.machine import life, writes
+from banlieue.sdk.machine import disks, life, writes
 from banlieue.sdk.machine.ownership import check_ours
-from banlieue.sdk.machine.plan import disk_plans
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 
@@ -104,11 +104,10 @@ async def ensure_gone(scope: Scope) -> Outcome:
         return Wait(Reason.DELETING, "the VM is gone")
     check_ours(ref, seen)
     scope.seen = seen
-    kept = _disks_to_keep(scope, seen.disks)
+    foreign = tuple(disk for disk in seen.disks if disk.name is None)
     await scope.confirm_live()
-    if kept:
-        task = await _detach(scope, ref, kept)
-    else:
+    task = await _detach(scope, ref, foreign) if foreign else await _keep(scope)
+    if task is None and not foreign:
         task = await scope.open.call(lambda driver: driver.delete(ref))
     scope.memory.task = task
     if task is None:
@@ -116,24 +115,36 @@ async def ensure_gone(scope: Scope) -> Outcome:
     return life.awaiting(scope, task)
 
 
-def _disks_to_keep(scope: Scope, disks: tuple[DiskState, ...]) -> tuple[DiskState, ...]:
-    """Disks that must live on: those somebody else attached, and those marked to be retained."""
-    retained = {disk.name for disk in disk_plans(scope) if disk.retain}
-    return tuple(disk for disk in disks if disk.name is None or disk.name in retained)
+async def _keep(scope: Scope) -> Task | None:
+    """One step towards keeping the disks that are to be retained; None when all are."""
+    kept = disks.retained(scope)
+    if not kept:
+        return None
+    attached = tuple(disk for disk in (scope.seen.disks if scope.seen else ()) if disk.name in kept)
+    named = ", ".join(disk.name or disk.id for disk in attached) or ", ".join(kept)
+    disks.tell_kept(scope, kept, attached)
+    return await _or_hold(scope, named, lambda driver: disks.keep(driver, scope, kept))
 
 
-async def _detach(scope: Scope, ref: MachineRef, disks: tuple[DiskState, ...]) -> Task | None:
-    named = ", ".join(disk.name or disk.id for disk in disks)
+async def _detach(scope: Scope, ref: MachineRef, foreign: tuple[DiskState, ...]) -> Task | None:
+    named = ", ".join(disk.id for disk in foreign)
 
     def detach(driver: Driver[Any]) -> Task | None:
         if isinstance(driver, DiskDetacher):
-            return driver.detach_disks(ref, disks)
+            return driver.detach_disks(ref, foreign)
         raise NeedsOperator(
             Reason.FOREIGN_DISK_ATTACHED, "this backend cannot take disks off a VM by itself"
         )
 
+    return await _or_hold(scope, named, detach)
+
+
+async def _or_hold(
+    scope: Scope, named: str, step: Callable[[Driver[Any]], Task | None]
+) -> Task | None:
+    """Take disks off a VM that is to be destroyed; it is not, while that cannot be done."""
     try:
-        return await scope.open.call(detach)
+        return await scope.open.call(step)
     except Unreachable:
         raise
     except DriverError as error:

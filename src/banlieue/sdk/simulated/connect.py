@@ -60,7 +60,9 @@ class Connector:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         call_timeout: float = CALL_TIMEOUT,
+        make_transfers: Callable[[], Transfers] = Transfers,
     ) -> None:
+        self._make_transfers = make_transfers
         self._worlds = worlds
         self._monotonic = monotonic
         self._timeout = call_timeout
@@ -71,7 +73,7 @@ class Connector:
     def __call__(self, to: Connection) -> Iterator[SimulatedDriver]:
         """Log in at the first endpoint that answers, log out at the end; raises `DriverError`."""
         session = self._login(to)
-        transfers = Transfers()
+        transfers = self._make_transfers()
         try:
             yield SimulatedDriver(session, to.capabilities, transfers)
         finally:
