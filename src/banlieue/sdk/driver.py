@@ -101,6 +101,7 @@ class Image:
     handle: str
     disk_gib: int | None = None
     firmware: str | None = None
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,7 @@ class MachinePlan(Generic[S]):
     part of the machine; the common part stands resolved in the other fields. `image` and
     `bootstrap` are there for a create only. `restart` asks `update` for a restart and for nothing
     else, `power_only` for the power state and for nothing else: classes are left unresolved then.
+    `left_alone` are names of interfaces that an adopted VM came along with: they stay as they are.
     """
 
     ref: MachineRef
@@ -210,6 +212,7 @@ class MachinePlan(Generic[S]):
     restart: bool = False
     power_only: bool = False
     removals: tuple[DiskRemoval, ...] = ()
+    left_alone: frozenset[str] = frozenset()
     bootstrap: Bootstrap = Bootstrap()
     tags: Mapping[str, str] = field(default_factory=dict)
 

@@ -15,10 +15,18 @@ def find(
     Raises:
         DriverError: the backend could not be asked.
     """
-    if source.kind is not SourceKind.URL:
-        found = driver.find_image(source, where)
-        if found is not None:
-            return found
+    return find_own(driver, source, where) or find_copy(driver, source, copy, where)
+
+
+def find_own(driver: Driver[Any], source: ImageSource, where: FailureDomain) -> Image | None:
+    """What an admin put there under the source's name. Raises like `find`."""
+    return None if source.kind is SourceKind.URL else driver.find_image(source, where)
+
+
+def find_copy(
+    driver: Driver[Any], source: ImageSource, copy: ImageImport | None, where: FailureDomain
+) -> Image | None:
+    """What was imported. Raises like `find`."""
     if copy is None:
         return None
     imported = ImageSource(

@@ -3,14 +3,14 @@
 What a Provider lacks and can import, it imports; what it imported is deleted with the image.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VM_IMAGES
 from banlieue.api.v1alpha1.vmimage import ImageSource, ProviderImageStatus, VMImage
 from banlieue.sdk import installation
-from banlieue.sdk.driver import Backend, Driver
+from banlieue.sdk.driver import Backend, Driver, FailureDomain, Image
 from banlieue.sdk.errors import DriverError, InvalidSpec
 from banlieue.sdk.image import imports, lookup, rows
 from banlieue.sdk.image.imports import Memory, Step
@@ -177,15 +177,21 @@ class _Pass:
         return import_of(self.image, source, self.opened.provider, found.id)
 
     async def _places(self, source: ImageSource, copy: ImageImport | None) -> Places:
-        def look(driver: Driver[Any]) -> tuple[list[Any], bool]:
-            domains = driver.failure_domains()
-            found = [(where, lookup.find(driver, source, copy, where)) for where in domains]
-            return found, isinstance(driver, ImageImporter)
+        def look(driver: Driver[Any]) -> Places:
+            found: list[tuple[FailureDomain, Image | None]] = []
+            copied = False
+            for where in driver.failure_domains():
+                image = lookup.find_own(driver, source, where)
+                if image is None:
+                    image = lookup.find_copy(driver, source, copy, where)
+                    copied = copied or image is not None
+                found.append((where, image))
+            return Places(found, {}, isinstance(driver, ImageImporter), copied)
 
-        found, can_import = await self.opened.call(look)
-        named = {where.id: self.opened.domain_name(where.id) for where, _ in found}
+        places = await self.opened.call(look)
+        named = {where.id: self.opened.domain_name(where.id) for where, _ in places.found}
         known = {identity: name for identity, name in named.items() if name}
-        return Places(found, known, can_import)
+        return replace(places, names=known)
 
     async def _write(self, known: ProviderImageStatus | None, row: ProviderImageStatus) -> None:
         if known == row:

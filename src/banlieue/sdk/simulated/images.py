@@ -26,7 +26,9 @@ class WorldImages:
     def find(self, ref: str, where: FailureDomain) -> Image | None:
         """The image of that name, if the failure domain has it."""
         found = self._found(ref, where)
-        return Image(found["ref"], found["disk_gib"], found["firmware"]) if found else None
+        if found is None:
+            return None
+        return Image(found["ref"], found["disk_gib"], found["firmware"], found["size"])
 
     def bring(self, wanted: ImageImport, where: FailureDomain) -> ImportTask | None:
         """See `ImageImporter.import_image`."""
