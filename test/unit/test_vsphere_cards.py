@@ -18,9 +18,16 @@ MACS = {name: mac for mac, name in NAMES.items()}
 FOREIGN = "00:50:56:00:00:99"
 
 
-def card(mac: str, key: int = 4000) -> Native:
+def card(mac: str, key: int = 4000, *, starts: bool = True, connected: bool = True) -> Native:
     backing = vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(deviceName="VM Network")
-    return vim.vm.device.VirtualVmxnet3(key=key, macAddress=mac.upper(), backing=backing)
+    return vim.vm.device.VirtualVmxnet3(
+        key=key,
+        macAddress=mac.upper(),
+        backing=backing,
+        connectable=vim.vm.device.VirtualDevice.ConnectInfo(
+            startConnected=starts, connected=connected, allowGuestControl=True
+        ),
+    )
 
 
 def network(port_group: str | None = "dvportgroup-1") -> Network:
@@ -28,7 +35,7 @@ def network(port_group: str | None = "dvportgroup-1") -> Network:
 
 
 def change(*wanted: NicPlan, attached: list[Native], names: dict[str, str]) -> Native:
-    return cards.change(UUID, wanted, attached, names, lambda _: network())
+    return cards.change(UUID, wanted, attached, names, lambda _: network(), running=True)
 
 
 def test_names_survive_being_written_and_damage_tells_nothing() -> None:
@@ -64,7 +71,7 @@ def test_a_missing_card_is_added_with_the_address_the_uuid_gives_it() -> None:
 
 
 def test_a_card_on_a_standard_network_refers_to_it() -> None:
-    found = cards.change(UUID, [ETH0], [], {}, lambda _: network(None))
+    found = cards.change(UUID, [ETH0], [], {}, lambda _: network(None), running=True)
     assert found is not None
     assert found.edits[0].device.backing.network._moId == "network-7"
 
@@ -87,3 +94,63 @@ def test_an_address_that_somebody_elses_card_has_is_refused() -> None:
     taken = NicPlan("eth1", {}, mac_address=FOREIGN)
     with pytest.raises(InvalidSpec, match="eth1"):
         change(ETH0, taken, attached=[card(MACS["eth0"]), card(FOREIGN, 4001)], names=NAMES)
+
+
+def test_a_card_is_plugged_in_as_its_guest_sees_it() -> None:
+    attached = [card(MACS["eth0"], starts=False), card(MACS["eth1"], 4001, connected=False)]
+    told = {
+        running: [nic.connected for nic in cards.states(attached, NAMES, running=running) or ()]
+        for running in (True, False)
+    }
+    assert told == {True: [True, False], False: [False, True]}
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("running", [True, False])
+def test_a_card_follows_whether_it_is_plugged_in(*, wanted: bool, running: bool) -> None:
+    attached = [card(MACS["eth0"], starts=not wanted, connected=not wanted)]
+    nic = NicPlan("eth0", {}, connected=wanted)
+    names = {MACS["eth0"]: "eth0"}
+    found = cards.change(UUID, [nic], attached, names, lambda _: network(), running=running)
+    assert found is not None
+    (edit,) = found.edits
+    plugged = edit.device.connectable
+    assert (edit.operation, edit.device.key, edit.device.macAddress) == (
+        "edit",
+        4000,
+        MACS["eth0"].upper(),
+    )
+    assert (plugged.startConnected, plugged.connected) == (wanted, wanted)
+    assert plugged.allowGuestControl == wanted, "a guest could plug itself in"
+    assert edit.device.backing.deviceName == "VM Network", "it was plugged elsewhere"
+    assert found.names == names
+
+
+@pytest.mark.parametrize(("starts", "running", "edits"), [(False, True, 1), (True, False, 0)])
+def test_a_card_that_comes_back_other_at_the_next_start_is_put_right(
+    *, starts: bool, running: bool, edits: int
+) -> None:
+    attached = [card(MACS["eth0"], starts=starts, connected=running)]
+    names = {MACS["eth0"]: "eth0"}
+    found = cards.change(UUID, [ETH0], attached, names, lambda _: network(), running=running)
+    assert len(found.edits if found else ()) == edits
+
+
+def test_a_card_is_plugged_into_another_network_and_keeps_its_address() -> None:
+    nic = NicPlan("eth0", {"portGroup": "prod"}, mac_address="02:00:00:00:00:07")
+    found = change(nic, attached=[card(MACS["eth0"])], names={MACS["eth0"]: "eth0"})
+    (edit,) = found.edits
+    assert edit.operation == "edit"
+    assert edit.device.backing.port.portgroupKey == "dvportgroup-1"
+    assert edit.device.macAddress == MACS["eth0"].upper()
+    assert found.names == {MACS["eth0"]: "eth0"}
+
+
+@pytest.mark.parametrize("word", ["VM Network", "network-7"])
+def test_a_card_that_is_on_its_network_is_left_there(word: str) -> None:
+    def find(_: NicPlan) -> Network:
+        return Network("network-7", "VM Network", None)
+
+    nic = NicPlan("eth0", {"portGroup": word})
+    names = {MACS["eth0"]: "eth0"}
+    assert cards.change(UUID, [nic], [card(MACS["eth0"])], names, find, running=True) is None

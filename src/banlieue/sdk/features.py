@@ -3,7 +3,7 @@
 from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.meta import to_camel
 
-_NOT_YET = frozenset({"adopt", "antiAffinityGroup", "move", "tags"})
+_NOT_YET = frozenset({"antiAffinityGroup", "move", "tags"})
 
 HONOURED = tuple(sorted({to_camel(name) for name in MachineSpec.model_fields} - _NOT_YET))
 """Names as the API spells them. A Provider publishes them, so that nobody asks for more."""
@@ -14,5 +14,5 @@ def unhonoured(spec: MachineSpec) -> tuple[str, ...]:
 
     Groups to keep apart are best effort by their definition, and a move has phases of its own.
     """
-    asked = {"adopt": spec.adopt, "tags": spec.tags}
+    asked = {"tags": spec.tags}
     return tuple(name for name, value in asked.items() if value)

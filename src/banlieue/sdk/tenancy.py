@@ -4,16 +4,31 @@ from collections.abc import Iterator, Mapping
 
 from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.meta import to_camel
-from banlieue.api.v1alpha1.provider import NamespacesFrom, Provider
+from banlieue.api.v1alpha1.provider import AllowedNamespaces, NamespacesFrom, Provider
 
 _COMMON = frozenset(to_camel(name) for name in MachineSpec.model_fields)
 
 
 def namespace_allowed(provider: Provider, namespace: str, labels: Mapping[str, str]) -> bool:
     """Whether objects of a namespace with these labels may use the Provider."""
+    return _matches(provider.spec.allowed_namespaces, provider, namespace, labels)
+
+
+def adoption_allowed(provider: Provider, namespace: str, labels: Mapping[str, str]) -> bool:
+    """Whether objects of a namespace with these labels may adopt machines of the Provider."""
+    policy = provider.spec.policy.adoption
+    return (
+        policy is not None
+        and namespace_allowed(provider, namespace, labels)
+        and _matches(policy.allowed_namespaces, provider, namespace, labels)
+    )
+
+
+def _matches(
+    allowed: AllowedNamespaces, provider: Provider, namespace: str, labels: Mapping[str, str]
+) -> bool:
     if namespace == provider.metadata.namespace:
         return True
-    allowed = provider.spec.allowed_namespaces
     match allowed.from_:
         case NamespacesFrom.ALL:
             return True

@@ -79,6 +79,14 @@ def disk_id(disk: Any) -> str:  # noqa: ANN401 - a VirtualDisk
     return str(getattr(disk.backing, "fileName", None) or f"device {disk.key}")
 
 
+def guest_path(disk: Any, buses: Mapping[int, str]) -> str | None:  # noqa: ANN401 - a VirtualDisk
+    """Where a Linux guest finds the disk for good, as `disk.EnableUUID` has it; SCSI disks only."""
+    uuid = getattr(disk.backing, "uuid", None)
+    if not uuid or not buses.get(disk.controllerKey, "").startswith("scsi"):
+        return None
+    return f"/dev/disk/by-id/wwn-0x{uuid.replace('-', '').lower()}"
+
+
 def disk_states(
     devices: Sequence[Any], slots: Slots, vm_path: str, vm_name: str
 ) -> tuple[DiskState, ...]:
@@ -97,6 +105,7 @@ def disk_states(
             id=disk_id(disk),
             name=slots.get(slot_of(disk, buses)) if _is_own(disk, vm_path, vm_name) else None,
             size_gib=(disk.capacityInKB or 0) // _KIB_PER_GIB,
+            guest_path=guest_path(disk, buses),
         )
         for disk in virtual_disks(devices)
     ]
@@ -107,8 +116,18 @@ def disk_states(
 def own_slots(devices: Sequence[Any], vm_path: str, vm_name: str) -> list[str]:
     """The slots of those disks that are the VM's own, in their order; as `disk_states`."""
     buses = controllers(devices)
-    own = (disk for disk in virtual_disks(devices) if _is_own(disk, vm_path, vm_name))
-    return [slot_of(disk, buses) for disk in own]
+    return [slot_of(disk, buses) for disk in own_disks(devices, vm_path, vm_name)]
+
+
+def own_disks(devices: Sequence[Any], vm_path: str, vm_name: str) -> list[Any]:
+    """The disks that are the VM's own, in the order of their slots; as `disk_states`."""
+    return [disk for disk in virtual_disks(devices) if _is_own(disk, vm_path, vm_name)]
+
+
+def lost(slots: Slots, disks: Iterable[DiskState]) -> tuple[str, ...]:
+    """Names written on a VM whose disks it has no longer."""
+    there = {disk.name for disk in disks}
+    return tuple(name for name in slots.values() if name not in there)
 
 
 def _is_own(disk: Any, vm_path: str, vm_name: str) -> bool:  # noqa: ANN401 - a VirtualDisk

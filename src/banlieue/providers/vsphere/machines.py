@@ -197,6 +197,19 @@ class Machines:
         """Those of the entries that are there now; one that is not is dropped."""
         return [live for entry in entries if (live := self.by_id(entry.moid)) is not None]
 
+    def of_owner(self, owner: Owner) -> list[MachineState]:
+        """VMs that carry a valid mark of an owner now; those that the watch knows cost no call."""
+        self.census.ensure()
+        found = []
+        for entry in self.census.of_owner(owner):
+            watched = self._watched(entry.uuid or "")
+            live = None if watched else self.by_id(entry.moid)
+            record = watched or (live.record if live else None)
+            mark = Mark.decode(record.mark) if record else None
+            if record and mark and valid_mark(mark, record.uuid or "") and mark.owner == owner:
+                found.append(self._state(record))
+        return found
+
     # One VM
 
     def by_uuid(self, uuid: str) -> Live | None:

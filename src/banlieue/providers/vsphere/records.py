@@ -10,7 +10,8 @@ from urllib.parse import unquote
 from banlieue.api.meta import format_time
 from banlieue.api.types import PowerState
 from banlieue.providers.vsphere import cards, devices, guest
-from banlieue.providers.vsphere.inventory import Inventory
+from banlieue.providers.vsphere.domains import NETWORK_KEY
+from banlieue.providers.vsphere.inventory import Inventory, Network
 from banlieue.providers.vsphere.soap import Found
 from banlieue.sdk.driver import Address, DiskState, Guest, MachineState, NicState
 from banlieue.sdk.identity import Mark
@@ -18,6 +19,8 @@ from banlieue.sdk.identity import Mark
 MARK_KEY = "banlieue.mark"
 DISKS_KEY = "banlieue.disks"
 NICS_KEY = "banlieue.nics"
+KEPT_KEY = "banlieue.kept"
+"""Disks that were taken off to be kept, until their files are where kept disks lie."""
 HOLD_KEY = "banlieue-hold"
 
 
@@ -29,6 +32,7 @@ def extra_config(key: str) -> str:
 MARK = extra_config(MARK_KEY)
 DISKS = extra_config(DISKS_KEY)
 NICS = extra_config(NICS_KEY)
+KEPT = extra_config(KEPT_KEY)
 HOLD = extra_config(HOLD_KEY)
 SNAPSHOTS = "snapshot.rootSnapshotList"
 
@@ -55,6 +59,7 @@ DETAILS: tuple[str, ...] = (
     "config.files.vmPathName",
     DISKS,
     NICS,
+    KEPT,
     "guest.net",
     "guest.hostName",
     "guest.guestFullName",
@@ -65,6 +70,7 @@ _POWER = {
     "poweredOff": PowerState.POWERED_OFF,
     "suspended": PowerState.SUSPENDED,
 }
+_ON = "poweredOn"
 _RUNNING = "guestToolsRunning"
 _LOST = frozenset({"inaccessible", "invalid", "orphaned"})
 
@@ -80,11 +86,12 @@ class Details:
     change_version: str | None
     read_at: float
     nics: tuple[NicState, ...] | None = None
+    lost_disks: tuple[str, ...] = ()
 
     @property
     def content(self) -> tuple[object, ...]:
         """What matters to anybody, without when it was read."""
-        return self.disks, self.nics, self.addresses, self.hostname, self.os_name
+        return self.disks, self.lost_disks, self.nics, self.addresses, self.hostname, self.os_name
 
 
 class VmRecord:
@@ -143,7 +150,7 @@ class VmRecord:
     @property
     def running(self) -> bool:
         """Whether the VM is on and its agent runs."""
-        return self.power == "poweredOn" and self.tools == _RUNNING
+        return self.power == _ON and self.tools == _RUNNING
 
     @property
     def readable(self) -> bool:
@@ -260,20 +267,22 @@ def read_details(record: VmRecord, found: Found, now: float) -> Details:
     told = guest.addresses(found.get("guest.net") or (), keys) if record.running else ()
     if not told and record.running and record.details is not None:
         told = tuple(item for item in record.details.addresses if item.type != "Hostname")
-    option = found.get(DISKS)
+    slots = devices.decode_slots(getattr(found.get(DISKS), "value", None))
+    path = found.get("config.files.vmPathName") or ""
+    disks = devices.disk_states(attached, slots, path, record.name)
     return Details(
-        disks=devices.disk_states(
-            attached,
-            devices.decode_slots(getattr(option, "value", None)),
-            found.get("config.files.vmPathName") or "",
-            record.name,
-        ),
+        disks=disks,
+        lost_disks=devices.lost(slots, disks),
         addresses=told,
         hostname=found.get("guest.hostName"),
         os_name=found.get("guest.guestFullName"),
         change_version=record.change_version,
         read_at=now,
-        nics=cards.states(attached, cards.decode(getattr(found.get(NICS), "value", None))),
+        nics=cards.states(
+            attached,
+            cards.decode(getattr(found.get(NICS), "value", None)),
+            running=record.power == _ON,
+        ),
     )
 
 
@@ -297,6 +306,7 @@ def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
         cpus=record.cpus,
         memory_mib=record.memory_mib,
         disks=details.disks if details else (),
+        lost_disks=details.lost_disks if details else (),
         nics=_nics(details, places),
         guest=Guest(
             hostname=hostname,
@@ -312,11 +322,15 @@ def _nics(details: Details | None, places: Inventory | None) -> tuple[NicState, 
     """The network cards, their networks by name where the inventory knows them."""
     if details is None or details.nics is None:
         return None
-    found = []
-    for nic in details.nics:
-        network = places.networks.get(nic.network or "") if places else None
-        found.append(replace(nic, network=network.name) if network else nic)
-    return tuple(found)
+    known = places.networks if places else {}
+    return tuple(_named(nic, known.get(nic.network or "")) for nic in details.nics)
+
+
+def _named(nic: NicState, network: Network | None) -> NicState:
+    if network is None:
+        return nic
+    words = frozenset({network.id, network.name})
+    return replace(nic, network=network.name, plugged={NETWORK_KEY: words})
 
 
 def _hostname(name: str | None) -> Iterable[Address]:

@@ -75,11 +75,11 @@ class Work:
         busy = self.busy(live)
         if busy is not None:
             return busy
-        if record.power == _OFF:
+        if record.power == _OFF and not plan.power_only:
             step = self._hardware(plan, record)
             if step is not None:
                 return step
-        step = self._interfaces(plan, live)
+        step = None if plan.power_only else self._interfaces(plan, live)
         if step is not None or record.power == _POWER[plan.power]:
             return step
         return self._power(plan, record)
@@ -90,6 +90,8 @@ class Work:
         names = cards.decode(getattr(known, "value", None))
         if names is None:
             return None  # nobody can tell which cards are ours
+        left = {mac: name for mac, name in names.items() if name in plan.left_alone}
+        ours = {mac: name for mac, name in names.items() if mac not in left}
         attached = live.found.get(DEVICES) or ()
 
         def find(nic: NicPlan) -> Network:
@@ -97,7 +99,10 @@ class Work:
             cluster = places.cluster_of(record.host) or placement.cluster_of(places, plan)
             return placement.network(places, cluster, nic.network, nic.name)
 
-        change = cards.change(plan.ref.uuid or "", plan.nics, attached, names, find)
+        running = record.power == _ON
+        change = cards.change(
+            plan.ref.uuid or "", plan.nics, attached, ours, find, running=running
+        )
         if change is None:
             return None
         if record.power == _SUSPENDED:
@@ -106,7 +111,7 @@ class Work:
             raise NeedsOperator(
                 Reason.RESTART_REQUIRED, "interfaces of a suspended VM cannot be changed; wake it"
             )
-        option = vim.option.OptionValue(key=NICS_KEY, value=cards.encode(change.names))
+        option = vim.option.OptionValue(key=NICS_KEY, value=cards.encode({**left, **change.names}))
         spec = vim.vm.ConfigSpec(
             deviceChange=list(change.edits),
             extraConfig=[option],

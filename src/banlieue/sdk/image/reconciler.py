@@ -140,8 +140,10 @@ class _Pass:
         known = rows.row_of(self.image, self.opened.provider)
         if known is None or not known.copies:
             return _REFRESH_SECONDS
-        if not imports.may_delete(self.image) or self._is_used() or not self.opened.writable:
+        if not imports.may_delete(self.image) or not self.opened.writable:
             return self.on.soon
+        if self._is_used():
+            return _HELD_SECONDS  # the last machine goes about when the finalizer does
         found = await installation.read_live(self.on.ctx.api, self.on.installation_namespace)
         if found is None or not found.confirmed:
             return self.on.soon

@@ -55,7 +55,8 @@ def wanted(scope: Scope) -> list[Disk]:
     spec = scope.machine.spec
     inherited = spec.class_.hardware if spec.class_ else None
     merged = {disk.name: disk for disk in shape.disks(inherited, spec.disks)}
-    merged.setdefault(names.ROOT_DISK, Disk(name=names.ROOT_DISK))
+    if spec.adopt is None:
+        merged.setdefault(names.ROOT_DISK, Disk(name=names.ROOT_DISK))
     return sorted(merged.values(), key=lambda disk: disk.name != names.ROOT_DISK)
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from banlieue.api.types import PowerState
 from banlieue.sdk.driver import MachineState
+from banlieue.sdk.machine import disk_drift, nic_drift
+from banlieue.sdk.machine.nic_drift import Cards
 
 SETTLE_SECONDS = 30.0
 """How long a change made behind our back is left alone before it is corrected."""
@@ -20,7 +22,8 @@ NICS = "networkInterfaces"
 class Desired:
     """What a machine asks for, as far as it can be compared with a VM.
 
-    `nics` are the names of its interfaces; None where nothing is said about them.
+    `nics` are the names of its interfaces; None where nothing is said about them. `cards` says
+    more about them, by name.
     """
 
     power: PowerState
@@ -28,6 +31,8 @@ class Desired:
     memory_mib: int | None
     disks: Mapping[str, int | None] = field(default_factory=dict)
     nics: Collection[str] | None = None
+    cards: Cards = field(default_factory=dict)
+    removed_disks: Collection[str] = ()
 
 
 def differences(want: Desired, seen: MachineState) -> tuple[str, ...]:
@@ -43,7 +48,7 @@ def differences(want: Desired, seen: MachineState) -> tuple[str, ...]:
         and seen.memory_mib != want.memory_mib
     ):
         found.append(MEMORY)
-    if _disks_differ(want.disks, seen):
+    if disk_drift.differ(want.disks, want.removed_disks, seen):
         found.append(DISKS)
     if differing_nics(want, seen):
         found.append(NICS)
@@ -51,25 +56,17 @@ def differences(want: Desired, seen: MachineState) -> tuple[str, ...]:
 
 
 def differing_nics(want: Desired, seen: MachineState | None) -> tuple[str, ...]:
-    """Names of interfaces that are missing, and of ours that nobody asks for any more.
-
-    One that somebody else added is nobody's business.
-    """
+    """Names of interfaces that are missing, are not as asked for, or that nobody asks for."""
     if want.nics is None or seen is None or seen.nics is None:
         return ()
-    ours = {nic.name for nic in seen.nics if nic.name is not None}
-    return tuple(sorted(ours ^ set(want.nics)))
+    return nic_drift.differing(want.nics, want.cards, seen.nics)
 
 
-def _disks_differ(want: Mapping[str, int | None], seen: MachineState) -> bool:
-    """Whether a disk is missing or smaller; one the spec does not name is nobody's business."""
-    sizes = {disk.name: disk.size_gib for disk in seen.disks}
-    if not sizes:
+def nics_wait_for_edit(want: Desired, seen: MachineState | None) -> bool:
+    """Whether what differs of interfaces is told and left alone until the spec is edited."""
+    if want.nics is None or seen is None or seen.nics is None:
         return False
-    return any(
-        name not in sizes or (size is not None and (sizes[name] or size) < size)
-        for name, size in want.items()
-    )
+    return nic_drift.waits_for_edit(want.nics, want.cards, seen.nics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.features import unhonoured
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
 from banlieue.sdk.kube import Key, NotFound, Obj
-from banlieue.sdk.machine import drift, plan, writes
+from banlieue.sdk.machine import disks, drift, epochs, plan, writes
 from banlieue.sdk.machine.bootstrap import read_bootstrap
-from banlieue.sdk.machine.ownership import check_ours, rebind_uuid
+from banlieue.sdk.machine.ownership import check_ours, rebind_uuid, told_move
 from banlieue.sdk.machine.scope import Scope, owner_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
@@ -73,7 +73,12 @@ def _recorded_task(scope: Scope) -> Task | None:
     return Task(recorded.id, recorded.operation)
 
 
-_WORK = {"create": Reason.CREATING, "delete": Reason.DELETING, RESTART: Reason.RESTARTING}
+_WORK = {
+    "create": Reason.CREATING,
+    "delete": Reason.DELETING,
+    "take-over": Reason.ADOPTION_PENDING,
+    RESTART: Reason.RESTARTING,
+}
 
 
 def awaiting(scope: Scope, task: Task) -> Wait:
@@ -87,11 +92,14 @@ async def mint(scope: Scope) -> Outcome:
     """Does the machine have an identity, persisted before anything is made?"""
     if scope.machine.spec.instance is not None:
         return CONTINUE
-    outcome = await run_phases(_MAY_MAKE, scope)
+    outcome = await run_phases(MAY_MAKE, scope)
     if outcome is not CONTINUE:
         return outcome
     ref, backend = scope.ref(), scope.open.identity
     found = await observe(scope, ref)
+    outcome = await epochs.not_overtaken(scope)
+    if outcome is not CONTINUE:
+        return outcome
     if found is None and scope.owner_had_vm:
         return _missing()
     minted = uuid.UUID(int=scope.ctx.rng.getrandbits(128), version=4)
@@ -217,7 +225,7 @@ async def may_change(scope: Scope) -> Outcome:
     return CONTINUE
 
 
-_MAY_MAKE = (_referred, permitted, _fields_permitted, may_change)
+MAY_MAKE = (_referred, permitted, _fields_permitted, may_change)
 """What is asked before anything is made, whoever gave the machine its identity."""
 
 
@@ -227,6 +235,7 @@ async def look(scope: Scope) -> Outcome:
     scope.status_lost = ref.seen and not scope.machine.status.conditions
     found = await observe(scope, ref)
     if found is not None:
+        scope.told_move = told_move(ref, found)
         check_ours(ref, found)
         scope.seen = found
         return CONTINUE
@@ -257,7 +266,7 @@ async def create(scope: Scope) -> Outcome:
     if scope.seen is not None:
         return CONTINUE
     # Asked anew: an identity may have come with a restore, or from whoever wrote the object.
-    outcome = await run_phases(_MAY_MAKE, scope)
+    outcome = await run_phases((*MAY_MAKE, epochs.not_overtaken), scope)
     if outcome is not CONTINUE:
         return outcome
     if scope.owner_had_vm:
@@ -265,6 +274,7 @@ async def create(scope: Scope) -> Outcome:
     place = scope.open.domain(scope.domain_name)
     if place is None:
         return no_place(scope)
+    await disks.check_existing(scope, place)
     image = await plan.find_image(scope, place)
     made = replace(plan.make_plan(scope, place, image), bootstrap=await read_bootstrap(scope))
     await writes.clear_refusal(scope)
@@ -317,25 +327,31 @@ def _correcting(scope: Scope) -> tuple[str, ...]:
     policy = scope.machine.spec.drift_policy
     power = policy.power if policy else None
     hardware = policy.hardware if policy else None
+    by_hand = drift.nics_wait_for_edit(scope.desired, scope.seen)
     return tuple(
         name
         for name in scope.differing
         if (power if name == drift.POWER else hardware) is not DriftAction.REPORT
+        and not (name == drift.NICS and by_hand)
     )
 
 
 async def _update(scope: Scope, seen: MachineState) -> Outcome:
     place = scope.open.domain(scope.domain_name)
-    if place is None:
+    if scope.machine.spec.role is MoveRole.PREVIOUS:
+        wanted: MachinePlan[Any] = plan.power_plan(scope, seen)
+    elif place is not None:
+        wanted = plan.make_plan(scope, place)
+    else:
         return no_place(scope)
-    wanted: MachinePlan[Any] = plan.make_plan(scope, place)
     try:
+        await disks.check_existing(scope, place)
         task = await scope.open.call(lambda driver: driver.update(wanted, seen))
     except NeedsOperator as error:
-        if error.reason is not Reason.RESTART_REQUIRED:
-            raise
-        scope.waits_for_restart = True
-        return CONTINUE
+        if error.reason is Reason.RESTART_REQUIRED:
+            scope.waits_for_restart = True
+            return CONTINUE
+        return disks.put_off(scope, error)
     if task is not None:
         scope.memory.task = task
         return awaiting(scope, task)

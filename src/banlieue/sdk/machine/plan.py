@@ -23,6 +23,7 @@ from banlieue.sdk.image import lookup
 from banlieue.sdk.image.sources import import_of, source_for
 from banlieue.sdk.kube import Key
 from banlieue.sdk.machine import disks
+from banlieue.sdk.machine.adopted import left_alone
 from banlieue.sdk.machine.ownership import wanted_mark
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.provider import capabilities
@@ -49,6 +50,7 @@ def make_plan(scope: Scope, where: FailureDomain, image: Image | None = None) ->
     firmware = spec.firmware or (snapshot.firmware if snapshot else None)
     installed = (image.firmware if image else None) or Firmware.BIOS.value
     features = [*(snapshot.features if snapshot else ()), *spec.features]
+    nics = _nic_plans(scope, where)
     return MachinePlan(
         ref=ref,
         mark=wanted_mark(ref),
@@ -62,11 +64,12 @@ def make_plan(scope: Scope, where: FailureDomain, image: Image | None = None) ->
         firmware=firmware.value if firmware else installed,
         features=tuple(dict.fromkeys(feature.value for feature in features)),
         disks=disk_plans(scope, where),
-        nics=_nic_plans(scope, where),
+        nics=nics,
         power=desired.power,
         power_off_mode=spec.wanted_power_off_mode,
         power_off_timeout=float(spec.wanted_power_off_timeout_seconds),
         removals=disks.removals(scope),
+        left_alone=left_alone(spec, [nic.name for nic in nics]),
         tags=dict(spec.tags),
     )
 

@@ -11,7 +11,17 @@ from banlieue.api.resources import CAPI_CLUSTERS
 from banlieue.sdk.driver import Backend, Changes
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound, Obj
-from banlieue.sdk.machine import drift, life, report, restart, teardown
+from banlieue.sdk.machine import (
+    adoption,
+    disks,
+    drift,
+    epochs,
+    life,
+    moving,
+    report,
+    restart,
+    teardown,
+)
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.phases import Phase, run_phases
@@ -35,10 +45,18 @@ PHASES = (
     life.check_backend,
     life.finish_task,
     restart.note_restarted,
+    moving.left_behind,
+    adoption.survey,
     life.mint,
+    adoption.take_over,
     life.look,
+    adoption.never_made,
+    moving.never_again,
     life.create,
+    adoption.record,
     life.record_seen,
+    epochs.stay_behind,
+    moving.sync_mark,
     restart.restart,
     life.converge,
 )
@@ -100,6 +118,8 @@ class MachineReconciler:
             outcome = self._outcome(scope.memory, raised)
         else:
             scope.memory.failures = 0
+        if scope.machine.spec.adopt is not None and scope.seen is not None:
+            self._by_word.setdefault(scope.seen.uuid.lower(), set()).add(scope.key)
         minted = scope.machine.spec.instance if instance is None else None
         if minted is not None:
             self._listen_for(scope.key, minted)
@@ -178,9 +198,12 @@ class MachineReconciler:
             now=self.ctx.clock.now(),
             seen=seen,
             missing=scope.missing,
+            move=epochs.reported_move(scope),
             domain=domain,
             differing=scope.differing,
             waits_for_restart=scope.waits_for_restart,
+            disks=disks.problem(scope),
+            retained=disks.retained(scope),
             unsupported=scope.unsupported,
             interfaces=drift.differing_nics(scope.desired, seen),
             restarted=restart.done_at(scope),

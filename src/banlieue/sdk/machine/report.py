@@ -1,9 +1,16 @@
 """The machine's status as one value, computed from what a pass found. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from banlieue.api.devices import Guest, MachineAddress, ObservedDisk, ObservedResources
+from banlieue.api.devices import (
+    Guest,
+    MachineAddress,
+    ObservedDisk,
+    ObservedInterface,
+    ObservedResources,
+)
 from banlieue.api.infrastructure.machine import (
     BackendError,
     CreateRefused,
@@ -12,14 +19,16 @@ from banlieue.api.infrastructure.machine import (
     Machine,
     MachineStatus,
     Missing,
+    Move,
     TaskStatus,
 )
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.types import PowerState
 from banlieue.sdk.conditions import Finding, false, merge, true, unknown
-from banlieue.sdk.driver import MachineState, Task
+from banlieue.sdk.driver import MachineState, NicState, Task
 from banlieue.sdk.errors import DriverError, Refused
-from banlieue.sdk.machine.drift import NICS, POWER
+from banlieue.sdk.machine.disk_drift import DiskProblem
+from banlieue.sdk.machine.drift import DISKS, NICS, POWER
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 
 _NOBODY_KNOWS = frozenset({Reason.PROVIDER_UNREACHABLE, Reason.ABSENCE_UNPROVEN})
@@ -29,9 +38,10 @@ _NOBODY_KNOWS = frozenset({Reason.PROVIDER_UNREACHABLE, Reason.ABSENCE_UNPROVEN}
 class Report:
     """Everything a status is made of.
 
-    `missing` tells that this pass proved that a VM that was there is gone. `domain` is the
+    `missing` tells that this pass proved that a VM that was there is gone. `move` is where the VM
+    stands in moves by its mark. `domain` is the
     published name of the observed place, `interfaces` are the names of network interfaces that are
-    to be added or removed.
+    to be added or removed, `retained` the ids disks are kept under.
     """
 
     machine: Machine
@@ -39,9 +49,12 @@ class Report:
     now: datetime
     seen: MachineState | None = None
     missing: bool = False
+    move: Move | None = None
     domain: str | None = None
     differing: tuple[str, ...] = ()
     waits_for_restart: bool = False
+    disks: DiskProblem | None = None
+    retained: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()
     restarted: datetime | None = None
     interfaces: tuple[str, ...] = ()
@@ -60,9 +73,12 @@ def status_of(report: Report) -> MachineStatus:
         status.initialization = Initialization(provisioned=True)
     if report.seen is not None:
         _observed(status, report.seen, report.domain or before.failure_domain)
+        for disk in status.resources.disks if status.resources else ():
+            disk.retain_id = report.retained.get(disk.name)
         status.pending_changes = _pending(report)
         status.create_refused = None
     status.missing = (before.missing or Missing(since=report.now)) if report.missing else None
+    status.move = report.move
     status.last_restart_time = report.restarted or before.last_restart_time
     status.task = _task(before.task, report)
     status.failures = Failures(count=report.failures) if report.failures else None
@@ -110,10 +126,25 @@ def _observed(status: MachineStatus, seen: MachineState, domain: str | None) -> 
             if disk.name is not None
         ],
     )
+    status.interfaces = _interfaces(seen.nics)
     guest = seen.guest
     status.guest = Guest(
         hostname=guest.hostname, os_name=guest.os_name, agent_connected=guest.agent_connected
     )
+
+
+def _interfaces(nics: tuple[NicState, ...] | None) -> list[ObservedInterface] | None:
+    """Our interfaces as they are; None where the driver cannot tell which these are."""
+    if nics is None:
+        return None
+    named = {
+        nic.name: ObservedInterface(
+            name=nic.name, connected=nic.connected, mac_address=nic.mac_address
+        )
+        for nic in nics
+        if nic.name is not None
+    }
+    return list(named.values())
 
 
 def _task(before: TaskStatus | None, report: Report) -> TaskStatus | None:
@@ -184,7 +215,10 @@ def _provisioned(report: Report, status: MachineStatus) -> Finding:
 
 
 def _pending(report: Report) -> list[str]:
-    return sorted({*report.differing, *report.unsupported} - {POWER})
+    disks = (DISKS,) if report.disks else ()
+    # Before a VM is adopted its power is no drift yet, but something that would be changed.
+    told_apart = set() if _why(report.outcome)[0] is Reason.ADOPTION_PENDING else {POWER}
+    return sorted({*report.differing, *report.unsupported, *disks} - told_apart)
 
 
 def _as_before(report: Report, kind: ConditionType) -> Finding:
@@ -229,6 +263,8 @@ def _up_to_date(report: Report) -> Finding:
 
 def _not_yet(report: Report, pending: list[str]) -> Finding:
     """Why fields of the spec are not in force."""
+    if report.disks and pending == [DISKS] and not isinstance(report.outcome, Wait):
+        return false(ConditionType.UP_TO_DATE, report.disks.reason, report.disks.message)
     named = ", ".join(_named(report, field) for field in pending)
     if report.unsupported:
         reason, message = Reason.UNSUPPORTED_BY_PROVIDER, "the Provider cannot do this yet; undo it"

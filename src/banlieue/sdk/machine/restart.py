@@ -29,13 +29,13 @@ async def note_restarted(scope: Scope) -> Outcome:
     if recorded.id is not None and memory.restarted != recorded.started_at:
         # Only here it is known: a status tells as well of restarts that were not needed.
         scope.ctx.recorder.event(
-            _told_of(scope), EventReason.RESTARTED, "The machine was restarted"
+            told_of(scope), EventReason.RESTARTED, "The machine was restarted"
         )
     memory.restarted = recorded.started_at
     return CONTINUE
 
 
-def _told_of(scope: Scope) -> Obj:
+def told_of(scope: Scope) -> Obj:
     """What the user looks at: the VirtualMachine where there is one, else the machine."""
     reference = scope.machine.spec.virtual_machine_ref
     if reference is None:
@@ -92,7 +92,7 @@ def _passed_over(scope: Scope, seen: MachineState, wanted: datetime) -> bool:
     machine = scope.machine
     made = machine.metadata.creation_timestamp
     unknown = scope.status_lost or machine.status.observed_generation is None
-    off = PowerState.POWERED_ON not in {seen.power} & {machine.spec.wanted_power_state}
+    off = PowerState.POWERED_ON not in {seen.power} & {scope.desired.power}
     booted = datetime.fromisoformat(seen.last_boot) if seen.last_boot else None
     return (
         unknown

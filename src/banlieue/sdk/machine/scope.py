@@ -7,16 +7,19 @@ from typing import Any
 
 from banlieue.api import names
 from banlieue.api.devices import NetworkInterface
-from banlieue.api.infrastructure.machine import Machine
+from banlieue.api.infrastructure.machine import Machine, Move, MoveRole
 from banlieue.api.meta import OwnerReference
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import NAMESPACES
+from banlieue.api.types import PowerState
 from banlieue.sdk import shape
 from banlieue.sdk.driver import Backend, MachineRef, MachineState, Task
-from banlieue.sdk.errors import NeedsOperator
+from banlieue.sdk.errors import DriverError, NeedsOperator
 from banlieue.sdk.identity import OWNER_MACHINE, OWNER_VIRTUAL_MACHINE, Owner, backend_name
 from banlieue.sdk.kube import Conflict, Key, Obj
+from banlieue.sdk.machine.adopted import as_adopted
 from banlieue.sdk.machine.drift import Desired
+from banlieue.sdk.machine.nic_drift import DesiredNic
 from banlieue.sdk.provider.ports import OpenProvider
 from banlieue.sdk.reconcile import Context
 
@@ -33,6 +36,8 @@ class Memory:
     unchanged: int = 0
     diverged_at: float | None = None
     restarted: datetime | None = None
+    owed: int | None = None
+    epoch_checked: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -48,8 +53,10 @@ class Scope:
     installation_namespace: str
     owner: Owner | None = None
     seen: MachineState | None = None
+    told_move: Move | None = None
     differing: tuple[str, ...] = ()
     waits_for_restart: bool = False
+    blocked: DriverError | None = None
     unsupported: tuple[str, ...] = ()
     status_lost: bool = False
     missing: bool = False
@@ -78,22 +85,36 @@ class Scope:
     def domain_name(self) -> str:
         """Name of the failure domain the machine is to be made in; empty when none is set."""
         placement = self.machine.spec.placement
+        if placement is None and self.seen is not None and self.seen.failure_domain is not None:
+            # An adopted VM is where it is, until the controller has written that down.
+            return self.open.domain_name(self.seen.failure_domain) or ""
         return placement.failure_domain if placement else ""
 
     @property
     def desired(self) -> Desired:
         """What the machine asks for; its own fields beat those of its class."""
         spec = self.machine.spec
+        if spec.role is MoveRole.PREVIOUS:
+            # What a move left behind is kept off, and as it is.
+            return Desired(power=PowerState.POWERED_OFF, cpus=None, memory_mib=None)
         hardware = spec.class_.hardware if spec.class_ else None
         network = spec.class_.network if spec.class_ else None
         nics = shape.interfaces(NetworkInterface, network, spec.network_interfaces)
-        return Desired(
+        want = Desired(
             power=spec.wanted_power_state,
             cpus=spec.cpus or (hardware.cpus if hardware else None),
             memory_mib=spec.memory_mib or (hardware.memory_mib if hardware else None),
             disks={disk.name: disk.size_gib for disk in shape.disks(hardware, spec.disks)},
             nics=tuple(nic.name for nic in nics),
+            cards={nic.name: self._card(nic) for nic in nics},
+            removed_disks=tuple(disk.name for disk in spec.removed_disks),
         )
+        return as_adopted(want, spec, self.seen)
+
+    def _card(self, nic: NetworkInterface) -> DesiredNic:
+        declared = self.open.provider.spec.capabilities.network_classes
+        target = next((item.target for item in declared if item.name == nic.network_class), None)
+        return DesiredNic(nic.connected is not False, nic.mac_address, target)
 
     @property
     def edited(self) -> bool:
@@ -104,7 +125,9 @@ class Scope:
         """
         if self.status_lost:
             return False
-        return self.machine.status.observed_generation != self.machine.metadata.generation
+        generation = self.machine.metadata.generation
+        owed = self.memory.owed == generation  # its change was put off and is still to be made
+        return owed or self.machine.status.observed_generation != generation
 
     def namespace_labels(self) -> Mapping[str, str]:
         """Labels of the machine's namespace."""
@@ -143,14 +166,17 @@ class Scope:
                 "restore the reference to the Machine that owns this object",
             )
         domain = self.open.domain(self.domain_name)
+        # Names of adopted VMs are no locks: they are found by their UUID, and others may share one.
+        made = instance if spec.adopt is None else None
         return MachineRef(
             owner=self.owner,
             epoch=spec.epoch,
-            name=instance.name if instance else backend_name(self.owner, spec.epoch),
+            name=made.name if made else backend_name(self.owner, spec.epoch),
             uuid=instance.uuid if instance else None,
             seen=spec.provider_id is not None,
             backend_id=self.machine.status.backend_id,
             failure_domain=domain.id if domain else None,
+            incoming=spec.role is MoveRole.INCOMING,
         )
 
 

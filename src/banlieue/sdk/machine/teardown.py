@@ -15,7 +15,7 @@ from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.sdk.driver import DiskDetacher, DiskState, Driver, MachineRef, MarkRemover, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound
-from banlieue.sdk.machine import disks, life, writes
+from banlieue.sdk.machine import adoption, disks, life, writes
 from banlieue.sdk.machine.ownership import check_ours
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
@@ -159,9 +159,11 @@ async def _or_hold(
 PHASES = (
     check_paused,
     check_made,
+    adoption.settle,
     check_intent,
     life.check_backend,
     life.may_change,
     life.finish_task,
+    adoption.leave,
     ensure_gone,
 )

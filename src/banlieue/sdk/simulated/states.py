@@ -71,7 +71,7 @@ def hardware(plan: Plan, vm: Json) -> Json | None:
     """What a reconfigure of the VM has to say, None when its hardware is as planned."""
     connected = {nic["name"]: nic["connected"] for nic in vm["nics"] if nic["name"]}
     wanted = {nic.name: nic.connected for nic in plan.nics if nic.name in connected}
-    planned = {nic.name for nic in plan.nics}
+    planned = {nic.name for nic in plan.nics} | plan.left_alone
     added = [_nic_spec(nic) for nic in plan.nics if nic.name not in connected]
     gone = [nic["mac"] for nic in vm["nics"] if nic["name"] and nic["name"] not in planned]
     wanted_disks, destroyed = disks.wanted(plan, vm), disks.destroyed(plan, vm)

@@ -11,6 +11,7 @@ It needs nothing but pytest. Every failure says which promise of `banlieue.sdk.d
 """
 
 from banlieue.sdk.testing.conformance_adoption import AdoptionConformance
+from banlieue.sdk.testing.conformance_disks import DiskConformance, KeptDiskConformance
 from banlieue.sdk.testing.conformance_identity import (
     AbsenceConformance,
     CreateConformance,
@@ -37,6 +38,8 @@ class DriverConformance(
     PowerConformance,
     RestartConformance,
     InterfaceConformance,
+    DiskConformance,
+    KeptDiskConformance,
     ErrorConformance,
     FeedConformance,
     AdoptionConformance,

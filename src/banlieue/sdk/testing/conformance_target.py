@@ -136,6 +136,18 @@ class ConformanceTarget(ABC):
         """Attach a disk that no plan names; the id `disk_exists` takes."""
 
     @abstractmethod
+    def take_off_disk(self, vm: str, disk: str) -> None:
+        """Detach a disk by its `DiskState.id` behind the driver's back; its data stays."""
+
+    @abstractmethod
+    def snapshot(self, vm: str) -> None:
+        """Make a snapshot of a VM, as a backup does."""
+
+    @abstractmethod
+    def drop_snapshots(self, vm: str) -> None:
+        """Delete all snapshots of a VM."""
+
+    @abstractmethod
     def attach_foreign_interface(self, vm: str) -> str:
         """Plug in a network interface that no plan names; the id `NicState.id` has."""
 

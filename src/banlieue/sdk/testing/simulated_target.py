@@ -103,6 +103,15 @@ class SimulatedTarget(ConformanceTarget):
     def attach_foreign_disk(self, vm: str) -> str:
         return str(self._control("attach_disk", vm=vm)["id"])
 
+    def take_off_disk(self, vm: str, disk: str) -> None:
+        self._control("take_off_disk", vm=vm, disk=disk)
+
+    def snapshot(self, vm: str) -> None:
+        self._control("snapshot", vm=vm, name="before")
+
+    def drop_snapshots(self, vm: str) -> None:
+        self._control("drop_snapshots", vm=vm)
+
     def attach_foreign_interface(self, vm: str) -> str:
         return str(self._control("attach_nic", vm=vm)["mac"])
 
