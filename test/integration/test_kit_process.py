@@ -23,6 +23,8 @@ print("deaf", flush=True)
 signal.pause()
 """
 DEAF = [sys.executable, "-c", _DEAF]
+ROLE = [sys.executable, "-m", "banlieue"]
+SERVING = [sys.executable, "-m", "banlieue.sdk.simulated.server", "--listen", "127.0.0.1:0"]
 
 
 @pytest.fixture
@@ -181,3 +183,80 @@ child.wait(3600)
         os.kill(parent.pid, end)
 
     wait_until(lambda: not _alive(child), 10, "the child to be gone")
+
+
+def test_a_warm_process_is_what_a_cold_one_is(tmp_path: Path) -> None:
+    told = {}
+    for warm in (False, True):
+        for arguments in (["--version"], ["controller", "--nonsense"]):
+            environment = {"PATH": os.environ["PATH"], "COLUMNS": "60"}
+            log = tmp_path / f"{warm}-{arguments[0]}.log"
+            process = Process(
+                "role",
+                [*ROLE, *arguments],
+                log_file=log,
+                env=environment,
+                cwd=tmp_path,
+                warm=warm,
+            )
+            code = process.start().wait(30)
+            told[warm, arguments[0]] = (code, process.logs())
+
+    assert told[True, "--version"] == told[False, "--version"]
+    assert told[True, "controller"] == told[False, "controller"]
+    assert told[True, "--version"][0] == 0
+    assert told[True, "controller"][0] == 2
+
+
+def _served(directory: Path) -> list[str]:
+    (directory / "login.json").write_text('{"username": "admin", "password": "planted"}')
+    login, state = str(directory / "login.json"), str(directory / "state.json")
+    return [*SERVING, "--credentials", login, "--state", state]
+
+
+def test_a_warm_process_can_be_killed_paused_and_started_again(tmp_path: Path) -> None:
+    with Process("world", _served(tmp_path), log_file=tmp_path / "log", warm=True) as process:
+        first = process.pid
+        assert os.getsid(first) == first
+        process.pause()
+        wait_until(lambda: _state(first) == "T", 10, "it to stand still")
+        process.kill9()
+        assert process.returncode == -signal.SIGKILL
+        assert not _alive(first)
+
+        process.start()
+        assert process.pid != first
+        assert process.running
+    assert not process.running
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_warm_processes_end_with_the_program_that_started_them(tmp_path: Path, end: int) -> None:
+    program = f"""
+import signal
+from pathlib import Path
+from test.kit.process import Process
+signal.signal(signal.SIGINT, signal.default_int_handler)
+child = Process("world", {_served(tmp_path)!r}, log_file=Path({str(tmp_path / "log")!r}), warm=True)
+child.start()
+print(child.pid, flush=True)
+child.wait(3600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        server = _parent(child)
+        assert _alive(child)
+        os.kill(parent.pid, end)
+
+    wait_until(lambda: not _alive(child), 10, "the child to be gone")
+    wait_until(lambda: not _alive(server), 10, "the process it was forked from to be gone")
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import os
 import queue
 import shutil
@@ -13,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from test.kit.waiting import WaitTimeoutError, wait_until
+from test.kit.warm import WarmServer
 
 _TAIL_LINES: Final = 40
 _KILL_TIMEOUT: Final = 10.0
@@ -35,6 +37,45 @@ os.execv(sys.argv[2], sys.argv[3:])
 
 class ProcessEndedError(Exception):
     """A process ended that should have run; the message has its exit code and last log lines."""
+
+
+class Child(Protocol):
+    """A started program; its pid is its own until it is reaped."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code once it is reaped, minus the signal number if killed."""
+
+    def ended(self) -> bool:
+        """Whether it has ended."""
+
+    def reap(self) -> None:
+        """Wait for its end and take its exit code."""
+
+
+class _Spawned:
+    """A child of this program."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    def ended(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def reap(self) -> None:
+        self._process.wait()
 
 
 class Process:
@@ -58,6 +99,7 @@ class Process:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         grace: float = 10.0,
+        warm: bool = False,
     ) -> None:
         """Describe the process; `start` starts it.
 
@@ -68,6 +110,8 @@ class Process:
             env: Whole environment of the process; None inherits this program's.
             cwd: Its working directory; None inherits this program's.
             grace: Seconds between SIGTERM and SIGKILL in `stop`.
+            warm: It is a module of ours, `python -m module`, and may be forked from a process that
+                has imported it: quicker, but shown to others under that process's command line.
         """
         self.name = name
         self.log_file = log_file
@@ -75,7 +119,8 @@ class Process:
         self._env = dict(env) if env is not None else None
         self._cwd = cwd
         self._grace = grace
-        self._child: subprocess.Popen[bytes] | None = None
+        self._warm = warm
+        self._child: Child | None = None
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -187,18 +232,24 @@ class Process:
         """The last lines of its output, for error messages."""
         return "\n".join(self.logs().splitlines()[-lines:])
 
-    def _spawn(self, program: str) -> subprocess.Popen[bytes]:
-        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program]
+    def _spawn(self, program: str) -> Child:
+        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        if self._warm:
+            _, _, module, *arguments = self._arguments
+            server = _warm_server(tuple(launcher))
+            return server.start(module, arguments, log=self.log_file, env=self._env, cwd=self._cwd)
         with self.log_file.open("ab") as log:
-            return subprocess.Popen(
-                launcher + self._arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._env,
-                cwd=self._cwd,
-                start_new_session=True,
+            return _Spawned(
+                subprocess.Popen(
+                    [*launcher, program, *self._arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=self._env,
+                    cwd=self._cwd,
+                    start_new_session=True,
+                )
             )
 
     def _await_ready(self, ready: Callable[[], object], timeout: float) -> None:
@@ -231,10 +282,10 @@ class Process:
         child = self._child
         if child is None or child.returncode is not None:
             return True
-        if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if not child.ended():
             return False
         _signal_group(child.pid, signal.SIGKILL)
-        child.wait()
+        child.reap()
         _started.discard(self)
         return True
 
@@ -253,18 +304,18 @@ class _Spawner:
     """
 
     def __init__(self) -> None:
-        self._requests: queue.SimpleQueue[
-            tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]
-        ] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[Callable[[], Child], Future[Child]]] = (
+            queue.SimpleQueue()
+        )
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def run(self, spawn: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    def run(self, spawn: Callable[[], Child]) -> Child:
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="spawner", daemon=True)
                 self._thread.start()
-        answer: Future[subprocess.Popen[bytes]] = Future()
+        answer: Future[Child] = Future()
         self._requests.put((spawn, answer))
         return answer.result()
 
@@ -278,11 +329,22 @@ class _Spawner:
                 answer.set_exception(error)
 
 
+@functools.cache
+def _warm_server(launcher: tuple[str, ...]) -> WarmServer:
+    """The one of this program; the launcher names its pid, so a fork gets one of its own."""
+    server = WarmServer([*launcher, sys.executable])
+    _warm_servers.append(server)
+    return server
+
+
 _spawner: Final = _Spawner()
 _started: Final[set[Process]] = set()
+_warm_servers: Final[list[WarmServer]] = []
 
 
 @atexit.register
 def _kill_all() -> None:
     for process in list(_started):
         process.kill9()
+    for server in _warm_servers:
+        server.close()

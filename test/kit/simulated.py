@@ -56,6 +56,7 @@ class WorldProcess:
                 *arguments,
             ],
             log_file=directory / f"world-{number}.log",
+            warm=True,
         )
 
     def start(self) -> None:

@@ -67,6 +67,8 @@ class Role:
             log_file=directory / f"{name}.log",
             env={**_environment(name, directory), **(environment or {})},
             grace=30.0,
+            # What its environment adds may decide what there is to import.
+            warm=not environment,
         )
 
     def start(self, *, ready: bool = True) -> Self:
