@@ -141,6 +141,16 @@ class Story:
         """Wait until the Provider's Ready has that reason."""
         wait_until(lambda: condition(self.provider(), "Ready")[1] == reason, READY_SECONDS, reason)
 
+    def image(self, name: str, what: Callable[[Object], object]) -> Object:
+        """Wait until the Provider's row about a VMImage is so, and give it."""
+
+        def row() -> Object | None:
+            status = self.kube.get("vmimages", name).get("status") or {}
+            found: list[Object] = status.get("perProvider") or []
+            return next((it for it in found if what(it)), None)
+
+        return wait_until(row, READY_SECONDS, f"image {name}", retry_on=(KeyError,))
+
     def ended(self) -> None:
         """Leave the stage as it was found."""
         self.registered.clear()

@@ -9,13 +9,17 @@ from typing import Final
 STORIES: Final = range(1, 21)
 
 WAITING: Final = {
-    10: "image import: no driver of ours imports images yet",
     13: "adoption: `adopt` is accepted by the API and carried out by nobody yet",
     15: "moves to another Provider, and a second backend to move to",
     18: "addresses from IPAM pools: the controller makes no claims yet",
     20: "Cluster API machines: nothing serves infrastructure clusters yet",
 }
 """Stories that cannot be told yet, by number, and what they wait for."""
+
+PARTLY: Final = {
+    10: "vSphere: image import; its driver finds templates and imports none yet",
+}
+"""Stories that are told, but not on every backend there is, and what the others wait for."""
 
 _NUMBER: Final = re.compile(r"Story (\d+):")
 
@@ -34,3 +38,5 @@ def test_every_story_is_told_or_waits_for_something() -> None:
     told = set(_told())
     assert sorted([*told, *WAITING]) == list(STORIES)
     assert all(WAITING.values())
+    assert set(PARTLY) <= told
+    assert all(PARTLY.values())
