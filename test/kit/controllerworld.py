@@ -12,7 +12,6 @@ the controller right after its n-th write, whose reply is lost; a fresh one goes
 
 import copy
 import json
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -31,18 +30,21 @@ from banlieue.api.resources import (
     VM_IMAGES,
 )
 from banlieue.controller.app import ControllerRole
-from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import ApiError, Key, NotFound, Obj
 from banlieue.sdk.reconcile import Change, Context, Controller, Request, Watch
 from banlieue.sdk.testing.fakes import FakeClock, MemoryRecorder
 from banlieue.sdk.testing.memory_api import Call, MemoryApi, Moment
-
-NAMESPACE = "team-a"
-SYSTEM = names.SYSTEM_NAMESPACE
-CLUSTER_UID = "cluster-1"
-THIS = Resource("infrastructure.example.com", "v1alpha1", "ThisMachine", "thismachines")
-THAT = Resource("infrastructure.example.com", "v1alpha1", "ThatMachine", "thatmachines")
-KINDS = {"this": THIS, "that": THAT}
+from test.kit.fakeprovider import (
+    CLUSTER_UID,
+    KINDS,
+    NAMESPACE,
+    SYSTEM,
+    THAT,
+    THIS,
+    FakeProvider,
+    Vm,
+    conditions,
+)
 
 _WRITES = {"create", "apply", "json_patch", "delete"}
 _MAX_PASSES = 3000
@@ -50,206 +52,6 @@ _MAX_PASSES = 3000
 
 class ProcessKilled(BaseException):
     """The controller's process ended in the middle of a call."""
-
-
-@dataclass(slots=True)
-class Vm:
-    """A VM on a backend, with the mark it carries."""
-
-    owner: Owner
-    epoch: int
-    uuid: str
-    power: str = "PoweredOn"
-    domain: str = ""
-    marked: bool = True
-
-
-@dataclass(slots=True)
-class FakeProvider:
-    """Serves one Provider the way a provider process does, one step of a machine at a time."""
-
-    api: MemoryApi
-    key: Key
-    kind: Resource
-    vms: list[Vm] = field(default_factory=list)
-    full: set[str] = field(default_factory=set)
-    down: bool = False
-    reports: bool = True
-    stepwise: bool = True
-    proves: bool = True
-
-    @property
-    def manager(self) -> str:
-        return names.provider_manager("fake", self.key.namespace, self.key.name)
-
-    async def step(self, key: Key) -> None:
-        """Take a machine as far as it goes; writes are what a real provider writes."""
-        obj = self.api.peek(self.kind, key)
-        reference = (obj or {}).get("spec", {}).get("providerRef", {})
-        if obj is None or self.down or reference != _ref(self.key):
-            return
-        if obj["spec"].get("paused"):
-            return
-        if obj["metadata"].get("deletionTimestamp"):
-            await self._leave(key, obj)
-            return
-        obj = await self._mint(key, obj)
-        if obj is not None:
-            await self._make(key, obj)
-
-    def publish(self) -> None:
-        """Tell which VMs have a mark and no machine object."""
-        claimed = {
-            obj["spec"].get("instance", {}).get("uuid") for obj in self.api.peek_all(self.kind)
-        }
-        owners = [
-            {"hash": vm.owner.digest, "epoch": vm.epoch}
-            for vm in self.vms
-            if vm.marked and vm.uuid not in claimed
-        ]
-        told = {"complete": True, "count": len(owners), "owners": owners}
-
-        def change(provider: Obj) -> None:
-            provider["status"]["unclaimed"] = told
-
-        stored = self.api.peek(PROVIDERS, self.key)
-        if self.reports and stored and stored["status"].get("unclaimed") != told:
-            self.api.edit(PROVIDERS, self.key, change)
-
-    async def _mint(self, key: Key, obj: Obj) -> Obj | None:
-        if obj["spec"].get("instance"):
-            return obj
-        made_by = obj["spec"].get("virtualMachineRef", {}).get("name", "")
-        owner_key = Key(key.namespace, made_by)
-        vm = self.api.peek(VIRTUAL_MACHINES, owner_key) or {}
-        wanted = {
-            "apiGroup": self.kind.group,
-            "kind": self.kind.kind,
-            "name": key.name,
-            "namespace": key.namespace,
-        }
-        if vm.get("status", {}).get("infrastructureRef") != wanted:
-            await self._status(key, obj, _conditions(Ready=("False", "NotReferenced")))
-            return None
-        config = self.api.peek(CONFIG_MAPS, Key(SYSTEM, names.INSTALLATION_CONFIG_MAP))
-        if config is None or config["data"].get("clusterUID") != CLUSTER_UID:
-            return None
-        owner = Owner(config["data"]["id"], OWNER_VIRTUAL_MACHINE, key.namespace, made_by)
-        known = [it for it in self.vms if it.marked and it.owner == owner]
-        if len(known) > 1:
-            await self._status(key, obj, _conditions(Ready=("False", "OwnershipConflict")))
-            return None
-        identity = known[0].uuid if known else str(uuid.uuid4())
-        instance = {
-            "uuid": identity,
-            "name": made_by,
-            "installationID": owner.installation_id,
-            "backendIdentity": f"backend-{self.key.name}",
-        }
-        finalizers = [*obj["metadata"].get("finalizers", []), self._finalizer]
-        return await self._patch(
-            key,
-            obj,
-            {"op": "add", "path": "/metadata/finalizers", "value": finalizers},
-            {"op": "add", "path": "/spec/instance", "value": instance},
-        )
-
-    async def _make(self, key: Key, obj: Obj) -> None:
-        spec = obj["spec"]
-        vm = next((it for it in self.vms if it.uuid == spec["instance"]["uuid"]), None)
-        domain = spec["placement"]["failureDomain"]
-        if vm is None and spec.get("providerID"):
-            body = _conditions(Ready=("False", "VMMissing", "it is gone"))
-            since = (obj.get("status") or {}).get("missing") or {"since": "2026-01-01T00:00:00Z"}
-            await self._status(key, obj, {**body, "missing": since} if self.proves else body)
-            return
-        if vm is None and domain in self.full:
-            body = _conditions(Ready=("False", "InsufficientCapacity", "no room"))
-            body["createRefused"] = {"failureDomain": domain, "reason": "InsufficientCapacity"}
-            await self._status(key, obj, body)
-            return
-        if vm is None:
-            owner = Owner(
-                spec["instance"]["installationID"],
-                OWNER_VIRTUAL_MACHINE,
-                key.namespace,
-                spec["virtualMachineRef"]["name"],
-            )
-            vm = Vm(owner, spec.get("move", {}).get("epoch", 0), spec["instance"]["uuid"])
-            vm.domain = domain
-            self.vms.append(vm)
-            if self.stepwise:
-                obj = await self._status(key, obj, _conditions(Ready=("False", "Creating")))
-        if not spec.get("providerID"):
-            value = f"fake://{vm.uuid}"
-            obj = await self._patch(
-                key, obj, {"op": "add", "path": "/spec/providerID", "value": value}
-            )
-        vm.power = obj["spec"].get("powerState", "PoweredOn")
-        await self._status(key, obj, self._ready(vm))
-
-    def _ready(self, vm: Vm) -> dict[str, Any]:
-        body = _conditions(
-            Ready=("True", "Ready"),
-            Provisioned=("True", "Provisioned"),
-            PowerStateSynced=("True", "PowerStateSynced"),
-            UpToDate=("True", "UpToDate"),
-            AddressesAvailable=("True", "AddressesAvailable"),
-        )
-        return {
-            **body,
-            "initialization": {"provisioned": True},
-            "powerState": vm.power,
-            "failureDomain": vm.domain,
-            "host": "host-1",
-            "addresses": [{"type": "InternalIP", "address": "10.0.0.7"}],
-            "resources": {"cpus": 2, "memoryMiB": 4096},
-        }
-
-    async def _leave(self, key: Key, obj: Obj) -> None:
-        meta, spec = obj["metadata"], obj["spec"]
-        if self._finalizer not in meta.get("finalizers", []):
-            return
-        teardown = spec.get("teardown") or {}
-        if spec.get("instance") and teardown.get("uid") != meta["uid"]:
-            await self._status(key, obj, _conditions(Ready=("False", "TeardownUndecided")))
-            return
-        mine = [vm for vm in self.vms if vm.uuid == spec.get("instance", {}).get("uuid")]
-        if teardown.get("mode") == "Destroy":
-            self.vms = [vm for vm in self.vms if vm not in mine]
-        owner = self.api.peek(
-            VIRTUAL_MACHINES, Key(key.namespace, spec.get("virtualMachineRef", {}).get("name", ""))
-        )
-        for vm in mine:
-            vm.marked = not (owner and owner["metadata"].get("deletionTimestamp"))
-        kept = [name for name in meta["finalizers"] if name != self._finalizer]
-        await self._patch(
-            key, obj, {"op": "replace", "path": "/metadata/finalizers", "value": kept}
-        )
-
-    @property
-    def _finalizer(self) -> str:
-        return names.machine_finalizer(self.kind.kind)
-
-    async def _patch(self, key: Key, obj: Obj, *ops: dict[str, Any]) -> Obj:
-        test = {
-            "op": "test",
-            "path": "/metadata/resourceVersion",
-            "value": obj["metadata"]["resourceVersion"],
-        }
-        return await self.api.json_patch(self.kind, key, [test, *ops], manager=self.manager)
-
-    async def _status(self, key: Key, obj: Obj, status: dict[str, Any]) -> Obj:
-        wanted = {**status, "observedGeneration": obj["metadata"]["generation"]}
-        if obj.get("status") == wanted:
-            return obj
-        return await self.api.json_patch(
-            self.kind,
-            key,
-            [{"op": "add", "path": "/status", "value": wanted}],
-            manager=self.manager,
-            subresource="status",
-        )
 
 
 @dataclass(slots=True)
@@ -343,7 +145,7 @@ class ControllerWorld:
                 "status": {
                     "failureDomains": [domain(f"{name}-{it}") for it in domains],
                     "unclaimed": {"complete": True, "count": 0},
-                    **_conditions(Ready=("True", "Ready")),
+                    **conditions(Ready=("True", "Ready")),
                 },
             },
         )
@@ -414,6 +216,15 @@ class ControllerWorld:
     def condition(self, kind: str, name: str = "db-1") -> dict[str, Any]:
         found = [it for it in self.status(name).get("conditions", []) if it["type"] == kind]
         return found[0] if found else {}
+
+    def annotate(self, name: str = "db-1", **values: str) -> None:
+        """Annotate a VirtualMachine; underscores of the names become dashes."""
+        found = {f"{names.GROUP}/{word.replace('_', '-')}": it for word, it in values.items()}
+
+        def change(obj: Obj) -> None:
+            obj["metadata"].setdefault("annotations", {}).update(found)
+
+        self.api.edit(VIRTUAL_MACHINES, Key(NAMESPACE, name), change)
 
     def machine(self, name: str = "db-1", kind: Resource = THIS) -> Obj | None:
         return self.api.peek(kind, Key(NAMESPACE, name))
@@ -580,24 +391,18 @@ def restored(obj: Obj, *, uid: str | None = None, status: bool = True) -> Obj:
     return fresh
 
 
-def _ref(key: Key) -> dict[str, str]:
-    return {"name": key.name, "namespace": key.namespace}
-
-
-def _conditions(**found: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "conditions": [
-            {
-                "type": kind,
-                "status": values[0],
-                "reason": values[1],
-                "message": values[2] if len(values) > 2 else "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }
-            for kind, values in found.items()
-        ]
-    }
-
-
 Hook = Callable[[Call, Moment], None]
-__all__ = ["ControllerWorld", "FakeProvider", "NotFound", "domain", "restored"]
+__all__ = [
+    "CLUSTER_UID",
+    "KINDS",
+    "NAMESPACE",
+    "SYSTEM",
+    "THAT",
+    "THIS",
+    "ControllerWorld",
+    "FakeProvider",
+    "NotFound",
+    "Vm",
+    "domain",
+    "restored",
+]

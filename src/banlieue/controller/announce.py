@@ -36,10 +36,32 @@ def notes(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator
         place = after.scheduled.provider_name if after.scheduled else "its Provider"
         yield Note(EventReason.PROVISIONED, f"The machine was seen on Provider {place}")
     yield from _power(before, after)
+    yield from _moves(before, after)
     if after.addresses and not before.addresses:
         found = after.addresses[0].address
         yield Note(EventReason.ADDRESS_ASSIGNED, f"Address {found} became known")
     yield from _trouble(before, after)
+
+
+def _moves(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
+    record = after.move or before.move
+    target = record.provider_name if record else "another Provider"
+    begun = after.incoming_ref is not None and before.incoming_ref is None
+    if begun or (_rebinds(after) and not _rebinds(before)):
+        yield Note(EventReason.MIGRATION_STARTED, f"A move to Provider {target} was begun")
+    came = before.incoming_ref is not None and after.infrastructure_ref == before.incoming_ref
+    if came or (_rebinds(before) and not _rebinds(after)):
+        yield Note(EventReason.MIGRATION_COMPLETED, f"The machine was moved to Provider {target}")
+    old, new = (
+        _condition(before, ConditionType.MIGRATING),
+        _condition(after, ConditionType.MIGRATING),
+    )
+    if new[0] == Reason.MIGRATION_FAILED and old[0] != new[0]:
+        yield Note(EventReason.MIGRATION_FAILED, new[1], warning=True)
+
+
+def _rebinds(status: VirtualMachineStatus) -> bool:
+    return status.incoming_ref is None and bool(status.move and status.move.rebind)
 
 
 def _power(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
@@ -66,7 +88,11 @@ def _provisioned(status: VirtualMachineStatus) -> bool:
 
 
 def _infrastructure(status: VirtualMachineStatus) -> tuple[str, str]:
+    return _condition(status, ConditionType.INFRASTRUCTURE_READY)
+
+
+def _condition(status: VirtualMachineStatus, kind: ConditionType) -> tuple[str, str]:
     for condition in status.conditions:
-        if condition.type == ConditionType.INFRASTRUCTURE_READY:
+        if condition.type == kind:
             return condition.reason, condition.message
     return "", ""

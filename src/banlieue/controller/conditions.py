@@ -312,16 +312,25 @@ def _in_progress(view: View, found: Mapping[ConditionType, Finding]) -> bool:
         return _kind(infrastructure.reason) is ReasonClass.FACT
     power = found[ConditionType.POWER_STATE_SYNCED]
     return (
-        not view.reported
+        _moves_on(found)
+        or not view.reported
         or infrastructure.reason == Reason.RESTARTING
         or found[ConditionType.UP_TO_DATE].reason == Reason.UPDATING
         or (power.status is ConditionStatus.FALSE and _kind(power.reason) is ReasonClass.FACT)
     )
 
 
+def _moves_on(found: Mapping[ConditionType, Finding]) -> bool:
+    """Whether a move goes on by itself; one that failed waits for a person."""
+    move = found.get(ConditionType.MIGRATING)
+    return move is not None and move.status is ConditionStatus.TRUE
+
+
 def _progress(view: View, found: Mapping[ConditionType, Finding]) -> tuple[str, str]:
     if not view.provisioned:
         return Reason.CREATING, MAKING
+    if _moves_on(found):
+        return Reason.MIGRATING, found[ConditionType.MIGRATING].message
     power = found[ConditionType.POWER_STATE_SYNCED]
     if power.status is ConditionStatus.FALSE and _kind(power.reason) is ReasonClass.FACT:
         return power.reason, power.message

@@ -275,6 +275,9 @@ def resident(vm: VirtualMachine, vm_class: VMClass | None, *, installation_id: s
     places: tuple[Place, ...] = ()
     if placed is not None:
         places = (Place(placed.provider, status.observed_failure_domain or placed.domain),)
+    if status.incoming_ref is not None and status.move is not None:
+        coming = Key(status.move.provider_namespace, status.move.provider_name)
+        places += (Place(coming, status.move.failure_domain or ""),)
     scheduled, settled = status.scheduled, status.initialization
     resources, hardware = status.resources, vm_class.spec.hardware if vm_class else None
     cpus = (resources.cpus if resources else None) or (hardware.cpus if hardware else 0)

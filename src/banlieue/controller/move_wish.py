@@ -43,18 +43,16 @@ class Hit:
     epoch: int
 
 
-def wish_of(vm: VirtualMachine, *, misplaced: bool) -> Wish | None:
+def wish_of(vm: VirtualMachine, here: Key, *, misplaced: bool) -> Wish | None:
     """What the spec asks for; None when the machine is to stay.
 
     Args:
-        vm: the VirtualMachine, placed already.
+        vm: the VirtualMachine.
+        here: the Provider it is on.
         misplaced: whether its place does not meet the spec any more. That moves nothing but a
             machine that says it holds nothing of value.
     """
-    pin, placed = vm.spec.provider_ref, vm.status.scheduled
-    if placed is None:
-        return None
-    here = Key(placed.provider_namespace, placed.provider_name)
+    pin = vm.spec.provider_ref
     if pin is not None:
         asked = Key(pin.namespace or vm.metadata.namespace or "", pin.name)
         if asked != here:

@@ -4,7 +4,7 @@ from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine, MoveRole, TeardownMode
 from banlieue.api.meta import KindRef
 from banlieue.api.reasons import ConditionType, EventReason, Reason, ReasonClass
-from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
+from banlieue.api.v1alpha1.virtualmachine import Previous, VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.controller import blueprint, devices, facts, teardown
@@ -18,6 +18,7 @@ from banlieue.sdk.kube import AlreadyExists, Conflict, Invalid, Key, NotFound
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop, Wait
 
 _SLOW = 300.0
+_SOON = 0.1
 _KIND_MISSING = 30.0
 
 
@@ -32,9 +33,12 @@ async def find_machine(scope: Scope) -> Outcome:
         )
     if found is None:
         listed = await scope.services.kinds.machines_of(scope.key)
-        found = _the_one(listed)
-        if found is None and listed:
-            named = ", ".join(sorted(f"{it.kind.kind} {it.key.name}" for it in listed))
+        current = _current(scope, listed)
+        found = _the_one(current)
+        if found is not None and scope.reference is None:
+            restore_course(scope, found, listed)
+        if found is None and current:
+            named = ", ".join(sorted(f"{it.kind.kind} {it.key.name}" for it in current))
             return conflict(
                 scope,
                 f"several machine objects were made for this object ({named}) and none of them "
@@ -75,23 +79,57 @@ def _names(vm: VirtualMachine, found: Found) -> bool:
     return bool(reference.get("name") == vm.metadata.name)
 
 
-def _the_one(listed: list[Found]) -> Found | None:
-    if len(listed) == 1:
-        return listed[0]
-    current = [it for it in listed if Machine.from_api(it.obj).spec.role is MoveRole.CURRENT]
-    return current[0] if len(current) == 1 else None
+def _current(scope: Scope, listed: list[Found]) -> list[Found]:
+    """Those that are not the other side of a move."""
+    previous = scope.course.previous.infrastructure_ref if scope.course.previous else None
+    others = (scope.course.incoming_ref, previous)
+    return [
+        it
+        for it in listed
+        if Machine.from_api(it.obj).spec.role is MoveRole.CURRENT
+        and reference_to(it.kind, it.key) not in others
+    ]
+
+
+def _the_one(current: list[Found]) -> Found | None:
+    """The one of the latest epoch; two of one epoch claim to be one."""
+    latest = max((_epoch_of(it) for it in current), default=0)
+    found = [it for it in current if _epoch_of(it) == latest]
+    return found[0] if len(found) == 1 else None
+
+
+def _epoch_of(found: Found) -> int:
+    return Machine.from_api(found.obj).spec.epoch
+
+
+def restore_course(scope: Scope, current: Found, listed: list[Found]) -> None:
+    """A status that was lost knows of no move; what its machines say of it is taken over."""
+    course = scope.course
+    for other in listed:
+        if other.key == current.key and other.kind == current.kind:
+            continue
+        role, reference = Machine.from_api(other.obj).spec.role, reference_to(other.kind, other.key)
+        if role is MoveRole.INCOMING and course.incoming_ref is None:
+            course.incoming_ref = reference
+        elif role is not MoveRole.INCOMING and course.previous is None:
+            course.previous = Previous(infrastructure_ref=reference, since=scope.ctx.clock.now())
 
 
 def _being_replaced(scope: Scope, found: Found) -> bool:
     """The status says another Provider already, and nothing was ever made at this one."""
     machine, placed = Machine.from_api(found.obj), scope.vm.status.scheduled
     reference = machine.spec.provider_ref
-    if placed is None or reference is None or machine.spec.provider_id is not None:
+    move = scope.course.move
+    if placed is None or reference is None:
         return False
     elsewhere = (placed.provider_namespace, placed.provider_name) != (
         reference.namespace,
         reference.name,
     )
+    if elsewhere and move is not None and move.rebind and scope.course.incoming_ref is None:
+        return True  # the machine itself was found there
+    if machine.spec.provider_id is not None:
+        return False
     leaving = machine.metadata.deletion_timestamp is not None
     return elsewhere and (leaving or teardown.redoable(machine))
 
@@ -102,9 +140,13 @@ async def remove_refused(scope: Scope, found: Found) -> Outcome:
     Raises:
         Conflict: the object changed, perhaps because it was made after all.
     """
+    found = await teardown.write_intent(scope.ctx.api, found, TeardownMode.RELEASE, unhold=True)
     if not found.obj["metadata"].get("deletionTimestamp"):
-        found = await teardown.write_intent(scope.ctx.api, found, TeardownMode.RELEASE, unhold=True)
         await teardown.delete(scope.ctx.api, found)
+    elif await teardown.release_from_gone_provider(scope.ctx.api, found):
+        scope.come_back(_SOON)
+    if scope.course.move is not None:
+        return Wait(Reason.MIGRATING, "the machine is taken up where it was moved to")
     return Wait(Reason.CREATING, "the backend refused it, it is being placed anew")
 
 
@@ -259,6 +301,7 @@ async def _post(scope: Scope, vm_class: VMClass) -> Outcome:
         image=scope.image,
         provider=scope.services.provider(where.provider),
         epoch=scope.epoch,
+        power=scope.power,
     )
     body = blueprint.machine_object(plan, kind, name=reference.name)
     try:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.controller import announce, facts, mirror, writes
+from banlieue.controller.move_previous import pause_others
 from banlieue.controller.refer import referenced
 from banlieue.controller.scope import Scope, Services
 from banlieue.controller.vm_delete import DELETE_PHASES
@@ -59,6 +60,7 @@ class VirtualMachineReconciler:
         if raw is not None and kind is not None and machine is not None and not machine.spec.paused:
             ops: writes.Ops = [{"op": "add", "path": "/spec/paused", "value": True}]
             await writes.patch(self.services.ctx.api, kind, raw, ops)
+        await pause_others(scope)
         await scope.replace_status(mirror.paused_status(scope.vm, self.services.ctx.clock.now()))
 
     def _account(self, scope: Scope) -> None:

@@ -10,6 +10,7 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.controller import facts, placement_check, teardown, writes
 from banlieue.controller.follow import follow_spec
 from banlieue.controller.kinds import Found
+from banlieue.controller.move_phases import gather, move
 from banlieue.controller.placement import Place
 from banlieue.controller.recreate import recreate_missing
 from banlieue.controller.redo import redo_refused
@@ -112,11 +113,13 @@ def _check_image(scope: Scope, where: Place) -> None:
 PHASES = (
     confirm_installation,
     ensure_finalizer,
+    gather,
     find_machine,
     make_machine,
     check_placement,
     await_release,
     recreate_missing,
     redo_refused,
+    move,
     follow_spec,
 )
