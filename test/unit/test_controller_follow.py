@@ -226,16 +226,6 @@ async def test_a_placement_that_became_invalid_only_says_so(
     assert _spec(world) == spec
 
 
-async def test_a_pin_edit_moves_nothing() -> None:
-    world = ControllerWorld.ready(one={}, two={})
-    world.add_vm()
-    await world.settle()
-    world.edit_vm(providerRef={"name": "two", "namespace": SYSTEM})
-    await world.settle()
-    assert world.condition("PlacementValid")["reason"] == "ProviderChanged"
-    assert world.status()["scheduled"]["providerName"] == "one"
-
-
 async def test_a_move_by_the_backend_is_only_reported() -> None:
     world = ControllerWorld.ready(one={"domains": ["a", "b"]})
     world.add_vm()
