@@ -1,6 +1,7 @@
 """How the processes of the local control plane are configured."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -145,7 +146,14 @@ def controller_manager(files: Files, kubeconfig: Path) -> Process:
 
 def _process(files: Files, name: str, flags: Mapping[str, str]) -> Process:
     arguments = [f"--{flag}={value}" for flag, value in flags.items()]
-    return Process(name, [tool(name), *arguments], log_file=files.logs / f"{name}.log", grace=5)
+    return Process(
+        name,
+        [tool(name), *arguments],
+        log_file=files.logs / f"{name}.log",
+        # A fifth of its CPU goes into collecting garbage otherwise; memory is there.
+        env={**os.environ, "GOGC": "400"},
+        grace=5,
+    )
 
 
 def _anonymous_health_checks() -> Mapping[str, object]:
