@@ -46,7 +46,10 @@ class VSphereTarget(ConformanceTarget):
     capabilities = Capabilities.from_api(
         {
             "storageClasses": [{"name": "gold", "target": {"datastore": "LocalDS_0"}}],
-            "networkClasses": [{"name": "prod", "target": {"portGroup": "DC0_DVPG0"}}],
+            "networkClasses": [
+                {"name": "prod", "target": {"portGroup": "DC0_DVPG0"}},
+                {"name": "test", "target": {"portGroup": "VM Network"}},
+            ],
         }
     )
 
@@ -132,6 +135,29 @@ class VSphereTarget(ConformanceTarget):
             admin.outcome(machine.ReconfigVM_Task(_attach(path, hardware)))
         return path
 
+    def take_off_disk(self, vm: str, disk: str) -> None:
+        with self._admin() as admin:
+            machine = admin.reference(vim.VirtualMachine, vm)
+            hardware = admin.read(machine, "config.hardware.device")["config.hardware.device"]
+            found = [
+                device
+                for device in hardware
+                if isinstance(device, vim.vm.device.VirtualDisk) and device.backing.fileName == disk
+            ]
+            changes = [
+                vim.vm.device.VirtualDeviceSpec(operation="remove", device=device)
+                for device in found
+            ]
+            admin.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(deviceChange=changes)))
+
+    def snapshot(self, vm: str) -> None:
+        self.vcenter.snapshot_vm(vm, "before")
+
+    def drop_snapshots(self, vm: str) -> None:
+        with self._admin() as admin:
+            machine = admin.reference(vim.VirtualMachine, vm)
+            admin.outcome(machine.RemoveAllSnapshots_Task())
+
     def attach_foreign_interface(self, vm: str) -> str:
         with self._admin() as admin:
             machine = admin.reference(vim.VirtualMachine, vm)
@@ -149,6 +175,15 @@ class VSphereTarget(ConformanceTarget):
             admin.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(deviceChange=[change])))
             (added,) = cards().keys() - before.keys()
         return str(added)
+
+    def unplug(self, vm: str, nic: str) -> None:
+        with self._admin() as admin:
+            machine = admin.reference(vim.VirtualMachine, vm)
+            hardware = admin.read(machine, "config.hardware.device")["config.hardware.device"]
+            (card,) = [device for device in hardware if str(device.key) == nic]
+            card.connectable.connected = False
+            change = vim.vm.device.VirtualDeviceSpec(operation="edit", device=card)
+            admin.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(deviceChange=[change])))
 
     def reidentify(self, vm: str, instance_uuid: str) -> None:
         """Give a VM another instance UUID, as a vCenter does to a VM that is registered again."""

@@ -145,11 +145,47 @@ def test_data_disks_get_free_slots_and_are_remembered() -> None:
 
 
 def test_what_cannot_be_honoured_is_refused() -> None:
-    for disk in (DiskPlan("data", None, {}), DiskPlan("data", 3, {}, existing="[ds1] x.vmdk")):
-        with pytest.raises(InvalidSpec):
-            build(replace(plan(), disks=(*plan().disks, disk)), target(disks=2), template())
+    unsized = replace(plan(), disks=(*plan().disks, DiskPlan("data", None, {})))
+    with pytest.raises(InvalidSpec):
+        build(unsized, target(disks=2), template())
     with pytest.raises(NeedsOperator):
         build(plan(), target(), template(disks=0))
+
+
+def test_more_disks_than_a_controller_holds_get_controllers_of_the_same_kind() -> None:
+    extra = tuple(DiskPlan(f"data-{number}", 3, {}) for number in range(31))
+    many = replace(plan(), disks=(*plan().disks, *extra))
+    clone = build(many, target(disks=32), template())
+    slots = json.loads(options(clone)["banlieue.disks"])
+    assert list(slots.values()) == [disk.name for disk in many.disks]
+    assert {slot.partition(":")[0] for slot in slots} == {"scsi0", "scsi1", "scsi2"}
+    controllers = changes(clone, vim.vm.device.VirtualSCSIController)
+    assert [type(change.device) for change in controllers] == [
+        vim.vm.device.ParaVirtualSCSIController
+    ] * 2
+    places = [
+        (change.device.controllerKey, change.device.unitNumber)
+        for change in changes(clone, vim.vm.device.VirtualDisk)
+    ]
+    assert len(set(places)) == len(places)
+    too_many = replace(plan(), disks=(*many.disks, *(replace(e, name=f"{e.name}x") for e in extra)))
+    with pytest.raises(InvalidSpec):
+        build(too_many, target(disks=63), template())
+
+
+def test_a_vm_that_is_to_get_a_kept_disk_is_made_off_and_without_it() -> None:
+    old = replace(plan(), disks=(*plan().disks, DiskPlan("old", None, {}, existing="web-data-1")))
+    clone = build(old, target(disks=2), template())
+    assert not clone.power_on
+    assert list(json.loads(options(clone)["banlieue.disks"]).values()) == ["root"]
+
+
+def test_a_boot_disk_that_is_to_outlive_its_vm_hangs_on_no_template() -> None:
+    root = replace(plan().disks[0], retain=True)
+    assert build(replace(plan(), disks=(root,)), target(), template()).snapshot is None
+    linked = replace(plan(clone_mode=CloneMode.LINKED), disks=(root,))
+    with pytest.raises(InvalidSpec):
+        build(linked, target(), template())
 
 
 # Networks

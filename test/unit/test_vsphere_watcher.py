@@ -14,7 +14,7 @@ Native = Any
 """An object of the vendor's library, which has no types for them."""
 
 PC = vmodl.query.PropertyCollector
-CONTENT = Content("id", "8", "8", "root", "pc", "sm", "si", "vm", "tm", "am")
+CONTENT = Content("id", "8", "8", "root", "pc", "sm", "si", "vm", "tm", "am", "dm", "fm")
 TIMINGS = Timings(coalesce=0.03, gather=1.0, longest_poll=25.0)
 UUID = "u-1"
 

@@ -122,6 +122,9 @@ func (h hardware) checkOne(
 		if fault := h.checkDisk(index, x); fault != nil {
 			return fault
 		}
+		if adds && spec.FileOperation == "" {
+			h.takeCapacity(x)
+		}
 		if was, ok := old.(*types.VirtualDisk); ok && !adds {
 			return h.checkGrowth(index, was, x)
 		}
@@ -214,6 +217,20 @@ func (h hardware) checkDisk(index int32, disk *types.VirtualDisk) types.BaseMeth
 		return &types.InvalidDatastorePath{DatastorePath: info.FileName}
 	}
 	return nil
+}
+
+// takeCapacity gives a disk that exists the size it has; a request need not know it.
+func (h hardware) takeCapacity(disk *types.VirtualDisk) {
+	file, ok := disk.Backing.(types.BaseVirtualDeviceFileBackingInfo)
+	if !ok || h.dc == nil {
+		return
+	}
+	ctx := h.in.context()
+	name := file.GetVirtualDeviceFileBackingInfo().FileName
+	if descriptor, _, fault := ctx.Map.FileManager().DiskDescriptor(ctx, &h.dc.Self, name); fault == nil {
+		disk.CapacityInBytes = int64(descriptor.Capacity())
+		disk.CapacityInKB = disk.CapacityInBytes / 1024
+	}
 }
 
 // checkGrowth refuses to grow what has a parent: linked clones, and disks under a snapshot.

@@ -10,7 +10,7 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
-from banlieue.providers.vsphere import cards, devices, guestinfo
+from banlieue.providers.vsphere import cards, devices, disks, guestinfo
 from banlieue.providers.vsphere.inventory import Datastore
 from banlieue.providers.vsphere.models import RESERVED_EXTRA_CONFIG, CloneMode
 from banlieue.providers.vsphere.placement import Plan, Target
@@ -19,9 +19,6 @@ from banlieue.providers.vsphere.templates import Template
 from banlieue.sdk.driver import DiskPlan, DiskState
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 
-_KIB_PER_GIB = 1024 * 1024
-_SCSI_SELF = 7
-_SCSI_UNITS = 16
 _EFI = "efi"
 _SECURE = "efi-secure"
 
@@ -51,9 +48,9 @@ def build(plan: Plan, target: Target, template: Template) -> Clone:
         NeedsOperator: a snapshot it names is not there.
     """
     snapshot = _snapshot(plan, template)
-    disks = _Disks(plan, target, template, linked=snapshot is not None)
+    made = _Disks(plan, target, template, linked=snapshot is not None)
     nics = _Cards(plan, target, template)
-    slots = disks.slots()
+    slots = made.slots()
     config = vim.vm.ConfigSpec(
         name=plan.ref.name,
         uuid=plan.ref.uuid,
@@ -68,7 +65,7 @@ def build(plan: Plan, target: Target, template: Template) -> Clone:
         if plan.firmware.startswith(_EFI)
         else None,
         extraConfig=_options(plan, slots),
-        deviceChange=[*disks.changes, *nics.changes],
+        deviceChange=[*made.changes, *nics.changes],
     )
     return Clone(
         template=template.moid,
@@ -78,11 +75,16 @@ def build(plan: Plan, target: Target, template: Template) -> Clone:
         host=target.host.id if target.host else None,
         snapshot=snapshot,
         config=config,
-        power_on=plan.power == PowerState.POWERED_ON,
-        disks=disks.states(),
-        disk_datastores=disks.datastores,
+        power_on=plan.power == PowerState.POWERED_ON and not _waits_for_disks(plan),
+        disks=made.states(),
+        disk_datastores=made.datastores,
         card_networks=nics.networks,
     )
+
+
+def _waits_for_disks(plan: Plan) -> bool:
+    """Whether disks that exist are attached to the VM before it is started."""
+    return any(disk.existing is not None for disk in plan.disks)
 
 
 def _options(plan: Plan, slots: devices.Slots) -> list[Any]:
@@ -109,9 +111,9 @@ def _snapshot(plan: Plan, template: Template) -> str | None:
     Linked unless told otherwise, where there is a snapshot and the boot disk keeps its size.
     """
     mode, wanted = plan.spec.clone_mode, plan.spec.snapshot
-    keeps_size = _grown_kib(plan, template) is None
-    if mode is CloneMode.FULL:
-        return None
+    keeps_size = _grown_gib(plan, template) is None
+    if mode is CloneMode.FULL or (mode is None and plan.disks and plan.disks[0].retain):
+        return None  # what hangs on a template cannot be kept apart from it
     if wanted is not None:
         if wanted not in template.snapshots:
             raise NeedsOperator(
@@ -126,6 +128,12 @@ def _snapshot(plan: Plan, template: Template) -> str | None:
             Reason.IMAGE_NOT_AVAILABLE,
             f"template {template.name} has no snapshot to link to; make one, or use cloneMode Full",
         )
+    if mode is CloneMode.LINKED and plan.disks and plan.disks[0].retain:
+        raise InvalidSpec(
+            Reason.INVALID_CONFIGURATION,
+            "the boot disk of a linked clone cannot be retained, as it hangs on its template's; "
+            "use reclaimPolicy Delete, or cloneMode Full",
+        )
     if mode is CloneMode.LINKED and not keeps_size:
         raise InvalidSpec(
             Reason.INVALID_CONFIGURATION,
@@ -135,8 +143,8 @@ def _snapshot(plan: Plan, template: Template) -> str | None:
     return found if keeps_size else None
 
 
-def _grown_kib(plan: Plan, template: Template) -> int | None:
-    """The size to grow the boot disk to in KiB; None when it keeps its size."""
+def _grown_gib(plan: Plan, template: Template) -> int | None:
+    """The size to grow the boot disk to in GiB; None when it keeps its size."""
     root = template.root
     wanted = plan.disks[0].size_gib if plan.disks else None
     if root is None or wanted is None or wanted == root.size_gib:
@@ -147,7 +155,7 @@ def _grown_kib(plan: Plan, template: Template) -> int | None:
             f"disk {plan.disks[0].name} is {wanted} GiB, and the image's is {root.size_gib} GiB; "
             "a disk only grows: ask for that or more",
         )
-    return wanted * _KIB_PER_GIB
+    return wanted
 
 
 class _Disks:
@@ -169,12 +177,15 @@ class _Disks:
         for number, disk in enumerate(template.disks[1:], start=1):
             self._names[disk.slot] = f"image-{number}"
         self._sizes = {disk.slot: disk.size_gib for disk in template.disks}
-        size = _grown_kib(plan, template)
+        size = _grown_gib(plan, template)
         if size is not None and not linked:
-            self._grow(root.device, size)
-            self._sizes[root.slot] = size // _KIB_PER_GIB
+            self.changes.append(disks.grown(root.device, size))
+            self._sizes[root.slot] = size
+        self._free = disks.Slots(template.devices, self._names)
         for disk_plan, datastore in zip(plan.disks[1:], target.datastores[1:], strict=True):
-            self._add(disk_plan, datastore)
+            if disk_plan.existing is None:
+                self._add(disk_plan, datastore)
+        self.changes = [*self._free.changes, *self.changes]
 
     def slots(self) -> devices.Slots:
         """Which disk of the plan stands where."""
@@ -187,69 +198,17 @@ class _Disks:
             for slot, name in self._names.items()
         )
 
-    def _grow(self, device: Any, size_kib: int) -> None:  # noqa: ANN401 - a VirtualDisk
-        self.changes.append(
-            vim.vm.device.VirtualDeviceSpec(
-                operation="edit",
-                device=vim.vm.device.VirtualDisk(
-                    key=device.key,
-                    backing=device.backing,
-                    controllerKey=device.controllerKey,
-                    unitNumber=device.unitNumber,
-                    capacityInKB=size_kib,
-                    capacityInBytes=size_kib * 1024,
-                ),
-            )
-        )
-
     def _add(self, plan: DiskPlan, datastore: Datastore) -> None:
-        if plan.existing is not None:
-            raise InvalidSpec(
-                Reason.UNSUPPORTED_BY_PROVIDER,
-                f"disk {plan.name}: existing disks cannot be attached here; leave `existing` out",
-            )
         if plan.size_gib is None:
             raise InvalidSpec(
                 Reason.INVALID_CONFIGURATION, f"disk {plan.name}: sizeGiB must be set"
             )
-        controller, unit = self._free_slot(plan)
+        controller, unit, slot = self._free.take(plan.name)
         self._key -= 1
-        slot = f"{self._template.controllers[controller]}:{unit}"
         self._names[slot], self._sizes[slot] = plan.name, plan.size_gib
         self.datastores[self._key] = datastore.id
-        self.changes.append(
-            vim.vm.device.VirtualDeviceSpec(
-                operation="add",
-                fileOperation="create",
-                device=vim.vm.device.VirtualDisk(
-                    key=self._key,
-                    controllerKey=controller,
-                    unitNumber=unit,
-                    capacityInKB=plan.size_gib * _KIB_PER_GIB,
-                    backing=vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
-                        fileName=f"[{datastore.name}]",
-                        diskMode="persistent",
-                        thinProvisioned=True,
-                    ),
-                ),
-            )
-        )
-
-    def _free_slot(self, plan: DiskPlan) -> tuple[int, int]:
-        """A free unit of the boot disk's controller, or of another SCSI controller."""
-        root = self._template.disks[0].device
-        buses = self._template.controllers
-        candidates = [root.controllerKey, *(key for key in buses if key != root.controllerKey)]
-        for key in candidates:
-            if not buses.get(key, "").startswith("scsi"):
-                continue
-            for unit in range(_SCSI_UNITS):
-                if unit != _SCSI_SELF and f"{buses[key]}:{unit}" not in self._names:
-                    return key, unit
-        raise InvalidSpec(
-            Reason.INVALID_CONFIGURATION,
-            f"disk {plan.name}: the image's SCSI controllers have no free unit; use fewer disks",
-        )
+        made = disks.new_disk(self._key, (controller, unit), plan.size_gib, datastore)
+        self.changes.append(made)
 
 
 class _Cards:

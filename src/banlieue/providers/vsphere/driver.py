@@ -35,6 +35,7 @@ from banlieue.sdk.driver import (
     DiskState,
     FailureDomain,
     Image,
+    KeptDisk,
     MachinePlan,
     MachineRef,
     MachineState,
@@ -244,6 +245,21 @@ class VSphereDriver:
         """Detach disks and leave their files."""
         with _verb(f"detach-{ref.name}", Reason.UPDATE_FAILED):
             return self._work.detach(ref, disks)
+
+    def keep_disks(self, ref: MachineRef, disks: Mapping[str, str]) -> Task | None:
+        """Detach disks and move their files to where kept disks lie, step by step."""
+        with _verb(f"keep-{ref.name}", Reason.UPDATE_FAILED):
+            return self._work.disks.keep(ref, disks)
+
+    def kept_disk(self, owner: Owner, disk: str) -> KeptDisk | None:
+        """The kept disk of that id, if it lies in the owner's own folder on any datastore."""
+        with _verb("kept-disk"):
+            return self._work.disks.kept.find(owner, disk)
+
+    def kept_disks(self, installation_id: str) -> Sequence[KeptDisk]:
+        """All kept disks of an installation, by a search of each datastore."""
+        with _verb("kept-disks"):
+            return self._work.disks.kept.all(installation_id)
 
     def remove_mark(self, ref: MachineRef) -> Task | None:
         """Take the mark off the VM."""

@@ -106,12 +106,19 @@ def _datastore(
         wanted = {domains.STORAGE_KEY: plan.spec.datastore}
     elif not wanted and template.root and template.root.datastore:
         wanted = {domains.STORAGE_KEY: template.root.datastore}
+    return datastore(places, cluster, wanted, disk.name)
+
+
+def datastore(
+    places: Inventory, cluster: Cluster, target: Mapping[str, str | int], disk: str
+) -> Datastore:
+    """The datastore a disk is made on; raises `NeedsOperator` when it is not there."""
     try:
-        return domains.datastore(places, cluster, wanted)
+        return domains.datastore(places, cluster, target)
     except domains.NotReachable as problem:
         raise NeedsOperator(
             Reason.STORAGE_CLASS_NOT_AVAILABLE,
-            f"disk {disk.name}: {problem}; correct the storage class, or choose another one",
+            f"disk {disk}: {problem}; correct the storage class, or choose another one",
         ) from None
 
 

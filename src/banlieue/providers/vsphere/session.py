@@ -63,6 +63,8 @@ class Content:
     view_manager: str
     task_manager: str
     authorization_manager: str
+    disk_manager: str
+    file_manager: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,4 +298,6 @@ def _content(raw: Any) -> Content:  # noqa: ANN401 - vim.ServiceInstanceContent
         view_manager=moid(raw.viewManager),
         task_manager=moid(raw.taskManager),
         authorization_manager=moid(raw.authorizationManager),
+        disk_manager=moid(raw.virtualDiskManager),
+        file_manager=moid(raw.fileManager),
     )

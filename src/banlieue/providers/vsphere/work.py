@@ -10,6 +10,7 @@ from pyVmomi import vim
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.providers.vsphere import cards, devices, placement
+from banlieue.providers.vsphere.diskwork import DEVICES, DiskWork
 from banlieue.providers.vsphere.inventory import Network
 from banlieue.providers.vsphere.machines import Live, Machines
 from banlieue.providers.vsphere.placement import Plan
@@ -28,8 +29,6 @@ from banlieue.providers.vsphere.soap import Found, moid, read
 from banlieue.providers.vsphere.watcher import Watcher
 from banlieue.sdk.driver import DiskState, MachineRef, NicPlan, Task
 from banlieue.sdk.errors import Foreign, NeedsOperator, Transient
-
-DEVICES = "config.hardware.device"
 
 SHUTDOWN = "shutdown-"
 """What the handle of a guest shutdown begins with; the vCenter has no task for it."""
@@ -62,9 +61,13 @@ class Work:
     watcher: Watcher
     machines: Machines
     monotonic: Callable[[], float]
+    disks: DiskWork = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _tasks: dict[str, tuple[str, str]] = field(init=False, default_factory=dict)
     _shutdowns: dict[str, _Shutdown] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.disks = DiskWork(work=self)
 
     # Steps
 
@@ -79,10 +82,17 @@ class Work:
             step = self._hardware(plan, record)
             if step is not None:
                 return step
-        step = None if plan.power_only else self._interfaces(plan, live)
-        if step is not None or record.power == _POWER[plan.power]:
+        if plan.power_only:
+            return None if record.power == _POWER[plan.power] else self._power(plan, record)
+        found = self.disks.step(plan, live)
+        step = found.task or self._interfaces(plan, live)
+        if step is not None:
             return step
-        return self._power(plan, record)
+        if record.power != _POWER[plan.power] and not found.holds_start:
+            return self._power(plan, record)
+        if found.blocked is not None:
+            raise found.blocked
+        return None
 
     def _interfaces(self, plan: Plan, live: Live) -> Task | None:
         """Add cards that are missing and remove those of ours that nobody asks for any more."""
@@ -117,7 +127,7 @@ class Work:
             extraConfig=[option],
             changeVersion=record.change_version,
         )
-        return self._reconfigure(record.moid, "reconfigure", spec)
+        return self.reconfigure(record.moid, "reconfigure", spec)
 
     def _hardware(self, plan: Plan, record: VmRecord) -> Task | None:
         if (record.cpus, record.memory_mib) == (plan.cpus, plan.memory_mib):
@@ -127,7 +137,7 @@ class Work:
             memoryMB=plan.memory_mib if record.memory_mib != plan.memory_mib else None,
             changeVersion=record.change_version,
         )
-        return self._reconfigure(record.moid, "reconfigure", spec)
+        return self.reconfigure(record.moid, "reconfigure", spec)
 
     def _power(self, plan: Plan, record: VmRecord) -> Task | None:
         wanted = plan.power
@@ -167,7 +177,7 @@ class Work:
 
     def delete(self, ref: MachineRef) -> Task | None:
         """One step towards "gone": pull the plug, then destroy; None when there is nothing."""
-        live = self._own(ref)
+        live = self.own_of(ref)
         if live is None:
             return None
         busy = self.busy(live)
@@ -175,6 +185,9 @@ class Work:
             return busy
         vm = live.record.moid
         self._check_snapshots(live)
+        begun = self.disks.finish(live, clear=False)
+        if begun is not None:
+            return begun
         if live.record.power != _OFF:
             return self.start(vm, "delete", lambda vm: vm.PowerOffVM_Task())
         details = live.record.details
@@ -188,7 +201,7 @@ class Work:
 
     def detach(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
         """Take disks off a VM and leave their files; None when none of them is attached."""
-        live = self._own(ref)
+        live = self.own_of(ref)
         if live is None:
             return None
         wanted = {disk.id for disk in disks}
@@ -210,7 +223,7 @@ class Work:
         if busy is not None:
             return busy
         spec = vim.vm.ConfigSpec(deviceChange=removals, changeVersion=live.record.change_version)
-        return self._reconfigure(live.record.moid, "detach", spec)
+        return self.reconfigure(live.record.moid, "detach", spec)
 
     def _check_snapshots(self, live: Live) -> None:
         """Refuse to destroy disks that only a snapshot still refers to: they go with the VM.
@@ -235,7 +248,7 @@ class Work:
 
     def remove_mark(self, ref: MachineRef) -> Task | None:
         """Take our mark off a VM; None when it has none."""
-        live = self._own(ref)
+        live = self.own_of(ref)
         if live is None or (live.record.mark is None and live.found.get(DISKS) is None):
             return None
         busy = self.busy(live)
@@ -244,7 +257,7 @@ class Work:
         # An empty value takes the key away.
         keys = (MARK_KEY, DISKS_KEY, NICS_KEY)
         gone = [vim.option.OptionValue(key=key, value="") for key in keys]
-        return self._reconfigure(
+        return self.reconfigure(
             live.record.moid, "remove-mark", vim.vm.ConfigSpec(extraConfig=gone)
         )
 
@@ -264,7 +277,7 @@ class Work:
             raise Foreign("the VM has another UUID than this machine; it is left alone")
         return live
 
-    def _own(self, ref: MachineRef) -> Live | None:
+    def own_of(self, ref: MachineRef) -> Live | None:
         """The VM of the machine's UUID, never one of its name only; None when there is none."""
         if ref.uuid is None:
             return None
@@ -287,7 +300,8 @@ class Work:
 
     # Tasks
 
-    def _reconfigure(self, vm: str, operation: str, spec: Any) -> Task:  # noqa: ANN401 - a ConfigSpec
+    def reconfigure(self, vm: str, operation: str, spec: Any) -> Task:  # noqa: ANN401 - a ConfigSpec
+        """Start to change a VM."""
         return self.start(vm, operation, lambda managed: managed.ReconfigVM_Task(spec=spec))
 
     def start(self, vm: str, operation: str, call: Callable[[Any], Any]) -> Task:

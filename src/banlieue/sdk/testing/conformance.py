@@ -24,6 +24,8 @@ from banlieue.sdk.testing.conformance_life import (
     PowerConformance,
     TeardownConformance,
 )
+from banlieue.sdk.testing.conformance_moves import MoveConformance
+from banlieue.sdk.testing.conformance_nics import PlugConformance
 from banlieue.sdk.testing.conformance_restart import RestartConformance
 from banlieue.sdk.testing.conformance_target import Bench, ConformanceTarget
 

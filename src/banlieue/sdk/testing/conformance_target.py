@@ -151,6 +151,11 @@ class ConformanceTarget(ABC):
     def attach_foreign_interface(self, vm: str) -> str:
         """Plug in a network interface that no plan names; the id `NicState.id` has."""
 
+    def unplug(self, vm: str, nic: str) -> None:
+        """Disconnect a network interface, by its `NicState.id`, behind the driver's back."""
+        del vm, nic
+        pytest.skip("the target cannot unplug an interface")
+
     @abstractmethod
     def hidden(self, vm: str) -> AbstractContextManager[None]:
         """While it lasts the driver's account has no right to see the VM."""

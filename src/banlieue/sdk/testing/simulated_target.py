@@ -34,7 +34,10 @@ class SimulatedTarget(ConformanceTarget):
     capabilities = Capabilities.from_api(
         {
             "storageClasses": [{"name": "gold", "target": {"pool": "fast"}}],
-            "networkClasses": [{"name": "prod", "target": {"network": "lan"}}],
+            "networkClasses": [
+                {"name": "prod", "target": {"network": "lan"}},
+                {"name": "test", "target": {"network": "dmz"}},
+            ],
         }
     )
 
@@ -114,6 +117,9 @@ class SimulatedTarget(ConformanceTarget):
 
     def attach_foreign_interface(self, vm: str) -> str:
         return str(self._control("attach_nic", vm=vm)["mac"])
+
+    def unplug(self, vm: str, nic: str) -> None:
+        self._control("unplug", vm=vm, mac=nic)
 
     @contextmanager
     def hidden(self, vm: str) -> Iterator[None]:
