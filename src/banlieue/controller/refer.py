@@ -1,13 +1,13 @@
 """Exactly one machine object per VirtualMachine: refer to it first, then POST exactly that one."""
 
 from banlieue.api import names
-from banlieue.api.infrastructure.machine import Machine, MoveRole, TeardownMode
+from banlieue.api.infrastructure.machine import ClassSnapshot, Machine, MoveRole, TeardownMode
 from banlieue.api.meta import KindRef
 from banlieue.api.reasons import ConditionType, EventReason, Reason, ReasonClass
 from banlieue.api.v1alpha1.virtualmachine import Previous, VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
-from banlieue.controller import blueprint, devices, facts, teardown
+from banlieue.controller import adoption, blueprint, devices, facts, teardown
 from banlieue.controller.assume import REFUSAL_SECONDS
 from banlieue.controller.kinds import Found, reference_to
 from banlieue.controller.placement import Decision, Demand, Placed, Unplaced
@@ -131,7 +131,7 @@ def _being_replaced(scope: Scope, found: Found) -> bool:
     if machine.spec.provider_id is not None:
         return False
     leaving = machine.metadata.deletion_timestamp is not None
-    return elsewhere and (leaving or teardown.redoable(machine))
+    return elsewhere and (leaving or teardown.redoable(machine) or adoption.untaken(machine))
 
 
 async def remove_refused(scope: Scope, found: Found) -> Outcome:
@@ -166,24 +166,21 @@ async def make_machine(scope: Scope) -> Outcome:
     problem = _unresolved(scope)
     if problem is not None:
         return problem
-    vm_class, image = scope.vm_class, scope.image
-    if vm_class is None or image is None:
+    if scope.vm.spec.adopt is not None:
+        wanted = adoption.demand(scope)
+        unplaced = _decided(scope, adoption.choose(scope, wanted), wanted)
+    elif scope.vm_class is not None and scope.image is not None:
+        unplaced = await _choose(scope, scope.vm_class, scope.image)
+    else:
         return CONTINUE
-    unplaced = await _choose(scope, vm_class, image)
-    if unplaced is not None:
-        return unplaced
-    return await _refer_and_post(scope, vm_class)
+    return unplaced or await _refer_and_post(scope)
 
 
 def _unresolved(scope: Scope) -> Outcome | None:
     """What of the spec names nothing, or nothing that a machine can be made from."""
     spec, vm_class = scope.vm.spec, scope.vm_class
-    if spec.adopt is not None:
-        return _unscheduled(
-            scope,
-            Reason.UNSUPPORTED_BY_PROVIDER,
-            "no Provider here can adopt machines; make this object without spec.adopt",
-        )
+    if spec.adopt is not None and spec.class_ref is None:
+        return None
     if vm_class is None:
         name = spec.class_ref.name if spec.class_ref else ""
         return _unscheduled(
@@ -191,7 +188,7 @@ def _unresolved(scope: Scope) -> Outcome | None:
             Reason.CLASS_NOT_FOUND,
             f"VMClass {name} does not exist; create it or correct spec.classRef",
         )
-    if scope.image is None:
+    if scope.image is None and spec.adopt is None:
         name = spec.image_ref.name if spec.image_ref else ""
         message = f"VMImage {name} does not exist; create it or make this object from another"
         scope.settle(false(ConditionType.IMAGE_READY, Reason.IMAGE_NOT_FOUND, message))
@@ -232,10 +229,11 @@ async def _choose(scope: Scope, vm_class: VMClass, image: VMImage) -> Outcome | 
             services.ledger.promise(facts.promised(wanted, decision.place))
         else:
             services.ledger.miss(wanted, decision)
-    return _decided(scope, decision, wanted, vm_class)
+    return _decided(scope, decision, wanted)
 
 
-def _decided(scope: Scope, decision: Decision, wanted: Demand, vm_class: VMClass) -> Outcome | None:
+def _decided(scope: Scope, decision: Decision, wanted: Demand) -> Outcome | None:
+    scope.services.refused.note(wanted, decision)
     if isinstance(decision, Unplaced):
         scope.ctx.recorder.event(
             scope.raw, EventReason.SCHEDULING_FAILED, decision.message, warning=True
@@ -260,10 +258,15 @@ def _decided(scope: Scope, decision: Decision, wanted: Demand, vm_class: VMClass
         scope.epoch = max(scope.epoch, _epoch_in(scope.vm, scope.reference))
         kind = scope.services.kinds.of_reference(scope.reference)
     scope.kind = kind
-    snapshot = blueprint.remembered_snapshot(scope.vm, vm_class)
     if scope.place != decision.place or scope.scheduled is None:
-        scope.record(decision.place, snapshot)
+        scope.record(decision.place, _snapshot(scope))
     return None
+
+
+def _snapshot(scope: Scope) -> ClassSnapshot | None:
+    """The class of a machine that is made; what is adopted may have none."""
+    vm_class = scope.vm_class
+    return blueprint.remembered_snapshot(scope.vm, vm_class) if vm_class else None
 
 
 def _epoch_in(vm: VirtualMachine, reference: KindRef) -> int:
@@ -272,7 +275,7 @@ def _epoch_in(vm: VirtualMachine, reference: KindRef) -> int:
     return int(number) if mark and number.isdecimal() else 0
 
 
-async def _refer_and_post(scope: Scope, vm_class: VMClass) -> Outcome:
+async def _refer_and_post(scope: Scope) -> Outcome:
     newly = scope.vm.status.infrastructure_ref is None
     try:
         await scope.write_status()
@@ -280,16 +283,16 @@ async def _refer_and_post(scope: Scope, vm_class: VMClass) -> Outcome:
         scope.services.ledger.withdraw(scope.key)
         raise
     if newly and scope.scheduled is not None:
+        domain, provider = scope.scheduled.failure_domain, scope.scheduled.provider_name
+        placed = f"Placed in failure domain {domain} of Provider {provider}"
+        looked_for = f"The machine to adopt is looked for on Provider {provider}"
         scope.ctx.recorder.event(
-            scope.raw,
-            EventReason.SCHEDULED,
-            f"Placed in failure domain {scope.scheduled.failure_domain} "
-            f"of Provider {scope.scheduled.provider_name}",
+            scope.raw, EventReason.SCHEDULED, placed if domain else looked_for
         )
-    return await _post(scope, vm_class)
+    return await _post(scope)
 
 
-async def _post(scope: Scope, vm_class: VMClass) -> Outcome:
+async def _post(scope: Scope) -> Outcome:
     """POST exactly the object the status names; one that is there already is looked at, not hit."""
     where, kind, reference = scope.place, scope.kind, scope.reference
     if where is None or kind is None or reference is None:
@@ -297,7 +300,7 @@ async def _post(scope: Scope, vm_class: VMClass) -> Outcome:
     plan = blueprint.Plan(
         vm=scope.vm,
         place=where,
-        snapshot=blueprint.remembered_snapshot(scope.vm, vm_class),
+        snapshot=_snapshot(scope),
         image=scope.image,
         provider=scope.services.provider(where.provider),
         epoch=scope.epoch,

@@ -36,6 +36,7 @@ from banlieue.controller.crowd import Crowd
 from banlieue.controller.installation import InstallationKeeper, Standing
 from banlieue.controller.kinds import Found, MachineKinds, reference_to
 from banlieue.controller.placement import Place, Site
+from banlieue.controller.refusals import Refusals
 from banlieue.sdk import shape
 from banlieue.sdk.conditions import Finding
 from banlieue.sdk.kube import Key, Obj
@@ -53,9 +54,11 @@ class Services:
     ledger: Ledger
     keeper: InstallationKeeper
     _atlas: Atlas = field(init=False)
+    refused: Refusals = field(init=False)
 
     def __post_init__(self) -> None:
         self._atlas = Atlas(self.ctx.cache)
+        self.refused = Refusals(self.ctx)
 
     def vm_class(self, name: str) -> VMClass | None:
         """The VMClass of that name as cached."""

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 
 from pydantic import SecretBytes
@@ -16,6 +17,7 @@ from banlieue.sdk.machine.scope import Scope
 
 _DEFAULT_FORMAT = "cloud-config"
 _FORMATS = ("cloud-config", "ignition")
+_ACCOUNT = re.compile(r"system:serviceaccount:(?P<namespace>[^:\s\"]+):(?P<name>[^:\s\"]+)")
 
 
 async def read_bootstrap(scope: Scope) -> Bootstrap:
@@ -51,14 +53,20 @@ async def _secret(scope: Scope, name: str) -> Mapping[str, str]:
             Reason.USER_DATA_NOT_FOUND,
             f"Secret {name} does not exist in namespace {namespace}; create it",
         ) from None
-    except Forbidden:
+    except Forbidden as refusal:
         raise Transient(
             Reason.WAITING_FOR_GRANT,
-            f"the provider may not read Secret {name}; bind a Role in namespace {namespace} that "
-            "lets its ServiceAccount get it",
+            f"the provider may not read Secret {name} yet; bind a Role in namespace {namespace} "
+            f"that lets {_account(refusal)} get it",
         ) from None
     data: Mapping[str, str] = secret.get("data") or {}
     return data
+
+
+def _account(refusal: Forbidden) -> str:
+    """Who was refused, as the API server names him; only it knows for certain who we are."""
+    found = _ACCOUNT.search(refusal.message)
+    return f"ServiceAccount {found['namespace']}/{found['name']}" if found else "its ServiceAccount"
 
 
 def _value(data: Mapping[str, str], secret: str, key: str) -> SecretBytes:

@@ -205,6 +205,7 @@ class MachineReconciler:
             disks=disks.problem(scope),
             retained=disks.retained(scope),
             unsupported=scope.unsupported,
+            wanted=scope.desired,
             interfaces=drift.differing_nics(scope.desired, seen),
             restarted=restart.done_at(scope),
             task=scope.memory.task,

@@ -27,8 +27,9 @@ from banlieue.api.types import PowerState
 from banlieue.sdk.conditions import Finding, false, merge, true, unknown
 from banlieue.sdk.driver import MachineState, NicState, Task
 from banlieue.sdk.errors import DriverError, Refused
+from banlieue.sdk.machine import wording
 from banlieue.sdk.machine.disk_drift import DiskProblem
-from banlieue.sdk.machine.drift import DISKS, NICS, POWER
+from banlieue.sdk.machine.drift import DISKS, NICS, POWER, Desired
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 
 _NOBODY_KNOWS = frozenset({Reason.PROVIDER_UNREACHABLE, Reason.ABSENCE_UNPROVEN})
@@ -56,6 +57,7 @@ class Report:
     disks: DiskProblem | None = None
     retained: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()
+    wanted: Desired | None = None
     restarted: datetime | None = None
     interfaces: tuple[str, ...] = ()
     task: Task | None = None
@@ -267,6 +269,7 @@ def _not_yet(report: Report, pending: list[str]) -> Finding:
         return false(ConditionType.UP_TO_DATE, report.disks.reason, report.disks.message)
     named = ", ".join(_named(report, field) for field in pending)
     if report.unsupported:
+        named = ", ".join(_seen_instead(report, field) for field in pending)
         reason, message = Reason.UNSUPPORTED_BY_PROVIDER, "the Provider cannot do this yet; undo it"
     elif report.waits_for_restart:
         reason, message = Reason.RESTART_REQUIRED, "takes effect when it is stopped and started"
@@ -277,6 +280,13 @@ def _not_yet(report: Report, pending: list[str]) -> Finding:
     else:
         reason, message = Reason.DRIFT_DETECTED, "changed on the backend"
     return false(ConditionType.UP_TO_DATE, reason, f"{named}: {message}")
+
+
+def _seen_instead(report: Report, field: str) -> str:
+    """A field with what is asked for and what is there, for whoever has to undo it."""
+    if report.wanted is None or report.seen is None:
+        return _named(report, field)
+    return wording.told(field, report.wanted, report.seen, report.interfaces)
 
 
 def _named(report: Report, field: str) -> str:

@@ -86,9 +86,12 @@ class ProviderLeases:
         return race.candidate.holder
 
     def check(self) -> str:
-        """Which Providers somebody else serves, for readiness; empty when there is none."""
-        rivals = {key: self.rival(key) for key in sorted(self._races)}
-        return "; ".join(f"{key} is served by {rival}" for key, rival in rivals.items() if rival)
+        """Which Providers are not served here, for readiness; empty when all are."""
+        return "; ".join(
+            f"{key} is served by {rival}" if rival else f"the Lease of {key} is not held yet"
+            for key, race in sorted(self._races.items())
+            if (rival := self.rival(key)) or not race.candidate.held
+        )
 
     def leave(self, provider: Key) -> None:
         """Stop competing, and hand the Lease over if it is ours."""

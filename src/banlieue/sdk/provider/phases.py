@@ -26,6 +26,7 @@ from banlieue.sdk.provider.connection import (
     make_connection,
     sources,
 )
+from banlieue.sdk.provider.retained import read_retained
 from banlieue.sdk.provider.scope import KnownMachine, ProviderScope
 
 REFRESH = 300.0
@@ -357,5 +358,6 @@ PHASES = (
     identify,
     read_domains,
     read_inventory,
+    read_retained,
     protect,
 )

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from banlieue.api.reasons import EventReason, Reason
-from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
+from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Provider, ProviderStatus
 from banlieue.sdk.driver import Backend, Changes
 from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachable
@@ -20,10 +20,11 @@ from banlieue.sdk.phases import run_phases
 from banlieue.sdk.provider import in_use
 from banlieue.sdk.provider.connection import ConnectionInvalid
 from banlieue.sdk.provider.leases import ProviderLeases
+from banlieue.sdk.provider.news import news
 from banlieue.sdk.provider.phases import COUNTS_PAUSE, PHASES, REFRESH, SECRET_CHECK
 from banlieue.sdk.provider.scope import KnownMachine, Memory, Problem, ProviderScope
 from banlieue.sdk.provider.sessions import ProviderSessions
-from banlieue.sdk.provider.status import body, compose, problem_in, problem_of, reachable
+from banlieue.sdk.provider.status import body, compose, problem_in, problem_of
 from banlieue.sdk.reconcile import Change, Context, Controller, Priority, Request, Result, Watch
 from banlieue.sdk.status import write_status
 
@@ -199,15 +200,8 @@ class ProviderReconciler:
             self._tell(scope, before, after)
 
     def _tell(self, scope: ProviderScope, before: ProviderStatus, after: ProviderStatus) -> None:
-        was, now = reachable(before), reachable(after)
-        if now is False and was is not False and scope.problem:
-            self._ctx.recorder.event(
-                scope.raw, EventReason.PROVIDER_UNREACHABLE, scope.problem.message, warning=True
-            )
-        elif now and was is False:
-            self._ctx.recorder.event(
-                scope.raw, EventReason.PROVIDER_RECOVERED, "the endpoint answers again"
-            )
+        for it in news(before, after, scope.problem):
+            self._ctx.recorder.event(scope.raw, it.reason, it.message, warning=it.warning)
 
     def _next(self, scope: ProviderScope) -> float:
         after = scope.problem.after if scope.problem else min(REFRESH, SECRET_CHECK)
@@ -242,6 +236,7 @@ class ProviderReconciler:
             (
                 Watch(PROVIDERS, _map_provider, field_selector=field, namespace=namespace),
                 Watch(PROVIDER_CLASSES, self._map_class),
+                Watch(NAMESPACES, self._map_namespace),
                 Watch(
                     self._backend.machine,
                     self._map_machine,
@@ -256,6 +251,14 @@ class ProviderReconciler:
             ref = (raw.get("spec") or {}).get("providerClassRef") or {}
             if ref.get("name") == change.key.name:
                 yield Request(Key.of(raw))
+
+    def _map_namespace(self, change: Change) -> Iterable[Request]:
+        """Labels decide who is refused."""
+        old, new = change.old or {}, change.new or {}
+        if _labels(old) == _labels(new):
+            return
+        for key in self._memories:
+            yield Request(key, COUNTS_PAUSE, Priority.RESYNC)
 
     def _map_machine(self, change: Change) -> Iterable[Request]:
         """Only what counts and claims: that a machine is there, and that it has an identity."""
@@ -292,6 +295,10 @@ def _map_provider(change: Change) -> Iterable[Request]:
     ):
         return ()  # status only
     return (Request(change.key, priority=Priority.USER),)
+
+
+def _labels(raw: Obj) -> object:
+    return (raw.get("metadata") or {}).get("labels")
 
 
 def _asked(raw: Obj) -> tuple[object, ...]:

@@ -9,7 +9,14 @@ from banlieue.api import names
 from banlieue.api.meta import ConditionStatus
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.v1alpha1.provider import Provider, Unclaimed
-from banlieue.sdk.driver import About, Backend, Connection, FailureDomain, MachineState
+from banlieue.sdk.driver import (
+    About,
+    Backend,
+    Connection,
+    FailureDomain,
+    KeptDisk,
+    MachineState,
+)
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.provider.connection import Source
@@ -42,6 +49,8 @@ class Memory:
     recount: bool = True
     counted: tuple[int, frozenset[str]] | None = None
     counts_written: float | None = None
+    retained: Sequence[KeptDisk] | None = None
+    retained_read: float | None = None
     idle_since: float | None = None
     outage_since: float | None = None
 

@@ -13,8 +13,9 @@ from banlieue.sdk.conditions import Finding
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 from banlieue.sdk.features import HONOURED
 from banlieue.sdk.outcome import Outcome, Stop
-from banlieue.sdk.provider import domains
+from banlieue.sdk.provider import domains, retained
 from banlieue.sdk.provider.connection import ConnectionInvalid
+from banlieue.sdk.provider.refused import refused
 from banlieue.sdk.provider.scope import Problem, ProviderScope
 
 ASPECTS = (
@@ -69,6 +70,8 @@ def compose(scope: ProviderScope, now: datetime) -> ProviderStatus:
         status.unclaimed = scope.unclaimed
     elif status.unclaimed and scope.memory.inventory is None and scope.problem:
         status.unclaimed.complete = False  # what an earlier process read may be a restored status
+    status.refused_namespaces = refused(scope)
+    status.retained_disks = retained.listed(scope, status.retained_disks)
     own = (names.FEATURE_BACKEND_ADMISSION,) if scope.backend.admits_itself else ()
     status.spec_features = [*own, *HONOURED]
     generation = scope.provider.metadata.generation

@@ -62,6 +62,7 @@ def default_identity(rng: Random) -> str:
 class _Seen:
     version: str
     since: float
+    renewals: int = 0
 
 
 Callback = Callable[[], Awaitable[None]]
@@ -111,6 +112,14 @@ class Elector:
             self._renewed is not None
             and self._clock.monotonic() - self._renewed < self._times.deadline
         )
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether somebody else holds the Lease who was seen to renew it, so that work is done."""
+        seen = self._seen
+        if seen is None or self.held or self.holder in {"", self.identity}:
+            return False
+        return seen.renewals > 0 and self._clock.monotonic() - seen.since < self._times.duration
 
     async def run(self) -> None:
         """Acquire, renew, and start over when lost, until cancelled. Does not release."""
@@ -188,10 +197,12 @@ class Elector:
             self._renewed, self._mine = started, lease
 
     def _observe(self, lease: Obj) -> None:
-        self.holder = _holder(lease)
+        before, self.holder = self.holder, _holder(lease)
         version = lease["metadata"].get("resourceVersion", "")
         if self._seen is None or self._seen.version != version:
-            self._seen = _Seen(version, self._clock.monotonic())
+            same = self._seen is not None and before == self.holder
+            renewals = self._seen.renewals + 1 if same and self._seen else 0
+            self._seen = _Seen(version, self._clock.monotonic(), renewals)
 
     def _is_free(self, lease: Obj) -> bool:
         if not _holder(lease):

@@ -134,6 +134,8 @@ class Process:
         self.health.add_ready("running", self._check_running)
         self.health.add_ready("kinds", self._engine.check_kinds)
         self.health.add_ready("synced", self._engine.check_synced)
+        if options.lease is not None:
+            self.health.add_ready("lease", self._check_lease)
 
     def add_controller(self, controller: Controller) -> None:
         """Run a controller, from `run` on or at once."""
@@ -289,6 +291,13 @@ class Process:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_lease(self) -> str:
+        """Ready is who serves, or who stands by while somebody is seen to serve."""
+        electors = [it for it in self._electors if it.key == self.options.lease]
+        if any(it.held or it.stands_by for it in electors):
+            return ""
+        return f"the lease {self.options.lease} is not held yet"
 
     def _check_running(self) -> str:
         if self._stopping:
