@@ -268,6 +268,13 @@ class Control:
             setattr(named, name, value)
         self._hypervisor.note(found)
 
+    def unplug(self, vm: str, mac: str) -> None:
+        """Disconnect an interface, by its MAC address."""
+        found = self._any(vm)
+        for nic in found.nics:
+            nic.connected = nic.connected and nic.mac != mac
+        self._hypervisor.note(found)
+
     def run_task(self, vm: str, seconds: float) -> Any:  # noqa: ANN401 - JSON
         """Start somebody else's task on a VM."""
         return self._hypervisor.start("foreign", ADMIN, seconds, vm=self._any(vm).id)

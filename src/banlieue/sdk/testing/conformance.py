@@ -40,6 +40,8 @@ class DriverConformance(
     PowerConformance,
     RestartConformance,
     InterfaceConformance,
+    PlugConformance,
+    MoveConformance,
     DiskConformance,
     KeptDiskConformance,
     ErrorConformance,
