@@ -33,6 +33,8 @@ _KIB_PER_GIB = 1024 * 1024
 _SEARCH_SECONDS = 20.0
 _SEARCH_PAUSE = 0.1
 _FRESH_SECONDS = 3600.0
+_AT_ONCE = 8
+"""Searches that a vCenter is given at once."""
 
 
 def folder(store: str, owner: Owner) -> str:
@@ -206,14 +208,17 @@ class KeptDisks:
         known = dict.fromkeys((store.id for store in stores), vim.Datastore)
         browsers = read(self.session, known, ("browser",))
         by_id = {found.moid: found.ref("browser") for found in browsers}
-        started = []
-        for store in stores:
-            browser = by_id.get(store.id)
-            if browser is not None:
-                started.append((store, self._start(browser, store, installation_id)))
-        for store, task in started:
-            domains = _domains(places, store)
-            yield tuple(_listed(result, domains) for result in self._files(task))
+        for chunk in (
+            stores[first : first + _AT_ONCE] for first in range(0, len(stores), _AT_ONCE)
+        ):
+            started = [
+                (store, self._start(browser, store, installation_id))
+                for store in chunk
+                if (browser := by_id.get(store.id)) is not None
+            ]
+            for store, task in started:
+                domains = _domains(places, store)
+                yield tuple(_listed(result, domains) for result in self._files(task))
 
     def _start(self, browser: str, store: Datastore, installation_id: str) -> str:
         top = f"[{store.name}] {FOLDER}/{_installation(installation_id)}"

@@ -23,6 +23,7 @@ _ON_VMS = (
     "VirtualMachine.Interact.PowerOff",
     "VirtualMachine.Interact.Reset",
     "VirtualMachine.Interact.Suspend",
+    "VirtualMachine.Config.AddExistingDisk",
     "VirtualMachine.Config.AddNewDisk",
     "VirtualMachine.Config.AddRemoveDevice",
     "VirtualMachine.Config.AdvancedConfig",
@@ -35,7 +36,7 @@ _ON_VMS = (
     "VirtualMachine.Config.Settings",
 )
 _ON_POOLS = ("Resource.AssignVMToPool",)
-_ON_DATASTORES = ("Datastore.AllocateSpace",)
+_ON_DATASTORES = ("Datastore.AllocateSpace", "Datastore.Browse", "Datastore.FileManagement")
 _ON_NETWORKS = ("Network.Assign",)
 
 _MOST_FOLDERS = 256

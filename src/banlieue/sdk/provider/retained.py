@@ -1,0 +1,56 @@
+"""Which disks of ours outlived their machines, for the Provider's status."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from banlieue.api.v1alpha1.provider_status import RetainedDisk
+from banlieue.sdk import installation
+from banlieue.sdk.driver import DiskKeeper, Driver, KeptDisk
+from banlieue.sdk.errors import DriverError
+from banlieue.sdk.outcome import CONTINUE, Outcome
+from banlieue.sdk.provider.scope import ProviderScope
+
+PAUSE = 10.0
+"""Least seconds between two lists; drivers know by themselves when theirs is out of date."""
+
+_TIMEOUT = 120.0
+_MOST = 1024
+_MOST_DOMAINS = 256
+
+
+async def read_retained(scope: ProviderScope) -> Outcome:
+    """Which disks are kept? A list that cannot be read stays as it was published."""
+    memory = scope.memory
+    if not scope.due(memory.retained_read, PAUSE):
+        return CONTINUE
+    known = await installation.read_live(scope.ctx.api, scope.installation_namespace)
+    if known is None:
+        return CONTINUE
+
+    def read(driver: Driver[Any]) -> tuple[KeptDisk, ...] | None:
+        return tuple(driver.kept_disks(known.id)) if isinstance(driver, DiskKeeper) else None
+
+    try:
+        memory.retained = await scope.session.call(read, timeout=_TIMEOUT)
+    except DriverError:
+        return CONTINUE
+    memory.retained_read = scope.ctx.clock.monotonic()
+    return CONTINUE
+
+
+def listed(scope: ProviderScope, before: Iterable[RetainedDisk]) -> list[RetainedDisk]:
+    """The disks as the status shows them; those of before while nothing was read."""
+    if scope.memory.retained is None:
+        return list(before)
+    by_id = {disk.id: disk for disk in scope.memory.retained}
+    return [_shown(scope, by_id[key]) for key in sorted(by_id)][:_MOST]
+
+
+def _shown(scope: ProviderScope, disk: KeptDisk) -> RetainedDisk:
+    names = (scope.session.domain_name(domain) for domain in disk.failure_domains)
+    return RetainedDisk(
+        id=disk.id,
+        namespace=disk.namespace,
+        size_gib=disk.size_gib,
+        failure_domains=sorted(name for name in names if name)[:_MOST_DOMAINS],
+    )
