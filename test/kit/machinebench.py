@@ -280,7 +280,10 @@ class MachineBench:
                     "allowedNamespaces": {"from": "All"},
                     "capabilities": {
                         "storageClasses": [{"name": "fast", "target": {"pool": "fast"}}],
-                        "networkClasses": [{"name": "lan", "target": {"network": "lan"}}],
+                        "networkClasses": [
+                            {"name": "lan", "target": {"network": "lan"}},
+                            {"name": "dmz", "target": {"network": "dmz"}},
+                        ],
                     },
                 },
             },

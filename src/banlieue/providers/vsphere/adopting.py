@@ -103,7 +103,7 @@ class Adopting:
         state = replace(
             machine_state(record, places),
             disks=devices.disk_states(attached, names.slots, path, record.name),
-            nics=cards.states(attached, names.cards),
+            nics=cards.states(attached, names.cards, running=record.power == "poweredOn"),
         )
         folder = found.ref("parent")
         datacenter = places.datacenter_of(folder)
