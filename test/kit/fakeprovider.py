@@ -1,6 +1,7 @@
 """A provider for tests of the controller: VMs in a list, machines served one step a time."""
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,7 @@ class FakeProvider:
     stepwise: bool = True
     proves: bool = True
     boots: bool = True
+    trouble: Callable[[Vm], bool] = lambda _: False
 
     @property
     def manager(self) -> str:
@@ -180,6 +182,9 @@ class FakeProvider:
             vm.plugged = _plugged(spec)
         vm.power = obj["spec"].get("powerState", "PoweredOn") if self.boots else "PoweredOff"
         body = self._ready(vm, spec)
+        if self.trouble(vm):
+            body |= conditions(Ready=("False", "ProviderBusy", "the backend works on it"))
+            body["powerState"] = "Suspended"
         if not self.boots:
             body |= conditions(Ready=("False", "ProvisioningFailed", "it does not start"))
         await self._status(key, obj, body)

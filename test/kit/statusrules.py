@@ -109,7 +109,8 @@ def faults_between(old: Object, new: Object) -> Iterator[str]:
             yield f"condition {kind}: observedGeneration went back from {seen} to {sees}"
     if _provisioned(old) and not _provisioned(new):
         yield "initialization.provisioned was true and is not any more"
-    for path, value in _lasting(old).items():
+    agreed = _may_change_identity(new.get("spec") or {}, new.get("status") or {})
+    for path, value in () if agreed else _lasting(old).items():
         if _lasting(new).get(path) != value:
             yield f"{path} was {value!r} and is {_lasting(new).get(path)!r}"
     if _observed(new) < min(_observed(old), reached):

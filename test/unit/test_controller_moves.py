@@ -54,3 +54,206 @@ async def test_a_pin_to_another_provider_moves_the_machine(nics: list[Any]) -> N
     reasons = world.recorder.reasons()
     assert EventReason.MIGRATION_STARTED in reasons
     assert EventReason.MIGRATION_COMPLETED in reasons
+
+
+async def _moved(**spec: Any) -> ControllerWorld:  # noqa: ANN401 - spec as users write it
+    world = await _running(**spec)
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+    return world
+
+
+async def test_a_machine_that_was_never_pinned_moves_when_it_is() -> None:
+    world = ControllerWorld.ready(one={}, two={"backend": "that"})
+    world.add_vm()
+    await world.settle()
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+
+
+async def test_removing_a_pin_never_moves() -> None:
+    world = await _moved()
+    world.edit_vm(providerRef=None)
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+    assert world.condition("PlacementValid")["status"] == "True"
+
+
+async def test_policy_manual_waits_for_the_word_and_uses_it_up() -> None:
+    world = await _running(migrationPolicy="manual")
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.condition("PlacementValid")["reason"] == "MigrationNotApproved"
+    assert "banlieue.io/migrate=true" in world.condition("PlacementValid")["message"]
+    assert world.condition("Ready")["status"] == "True"
+    assert len(world.vms()) == 1
+    world.annotate(migrate="true")
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+    assert (world.vm() or {})["metadata"].get("annotations", {}) == {}
+
+
+async def test_policy_never_refuses_and_says_how_to_go_on() -> None:
+    world = await _running(migrationPolicy="never")
+    world.edit_vm(providerRef=TO_TWO)
+    world.annotate(migrate="true")
+    await world.settle()
+    assert world.condition("PlacementValid")["reason"] == "MigrationRefused"
+    assert world.condition("Ready")["status"] == "True"
+    assert len(world.vms()) == 1
+    world.edit_vm(providerRef=TO_ONE)
+    await world.settle()
+    assert world.condition("PlacementValid")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("disks", "ephemeral", "held"),
+    [
+        ([{"name": "data", "sizeGiB": 10}], False, True),
+        ([{"name": "data", "sizeGiB": 10}], True, False),
+        ([{"name": "data", "sizeGiB": 10, "reclaimPolicy": "Retain"}], True, True),
+        ([{"name": "root", "reclaimPolicy": "Retain"}], False, True),
+        ([], False, False),
+    ],
+)
+async def test_data_that_would_stay_behind_holds_the_move(
+    disks: list[Any], *, ephemeral: bool, held: bool
+) -> None:
+    world = await _running(disks=disks, ephemeral=ephemeral)
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    if held:
+        assert world.condition("PlacementValid")["reason"] == "DataDisksAtRisk"
+        assert disks[0]["name"] in world.condition("PlacementValid")["message"]
+        assert [vm.power for vm in world.vms()] == ["PoweredOn"]
+        world.annotate(accept_data_disk_loss="true")
+        await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+    assert (world.vm() or {})["metadata"].get("annotations", {}) == {}
+    if not ephemeral:
+        assert [vm.data for vm in _at(world, "one")] == ["marker"]
+
+
+async def test_what_was_left_behind_is_kept_until_it_is_released() -> None:
+    world = await _moved()
+    await world.settle(seconds=1e7)
+    assert [vm.power for vm in _at(world, "one")] == ["PoweredOff"]
+    world.annotate(release_previous="true")
+    await world.settle()
+    assert _at(world, "one") == []
+    assert len(_at(world, "two")) == len(world.machines()) == 1
+    assert "previous" not in world.status()
+    assert (world.vm() or {})["metadata"].get("annotations", {}) == {}
+    assert EventReason.PREVIOUS_RELEASED in world.recorder.reasons()
+
+
+async def test_a_word_to_release_given_too_early_destroys_nothing_later() -> None:
+    world = await _running()
+    world.annotate(release_previous="true")
+    await world.settle()
+    assert (world.vm() or {})["metadata"].get("annotations", {}) == {}
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle(seconds=1e6)
+    assert [vm.data for vm in _at(world, "one")] == ["marker"]
+
+
+async def test_a_retain_period_releases_by_itself() -> None:
+    world = await _moved(retainPeriod="1h30m")
+    until = world.status()["previous"]["until"]
+    assert until > world.status()["previous"]["since"]
+    world.clock.advance(3600)
+    await world.settle(seconds=0)
+    assert len(_at(world, "one")) == 1
+    await world.settle(seconds=3600)
+    assert _at(world, "one") == []
+    assert "previous" not in world.status()
+
+
+async def test_an_ephemeral_machine_keeps_nothing_behind() -> None:
+    world = await _moved(ephemeral=True)
+    assert _at(world, "one") == []
+    assert "previous" not in world.status()
+
+
+async def test_a_second_move_waits_until_the_first_ones_leavings_are_released() -> None:
+    world = await _moved()
+    world.add_provider("three")
+    world.edit_vm(providerRef={"name": "three", "namespace": SYSTEM})
+    await world.settle()
+    assert world.condition("PlacementValid")["reason"] == "PreviousRetained"
+    world.annotate(release_previous="true")
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "three"
+    assert world.status()["infrastructureRef"]["name"] == "db-1-m2"
+
+
+@pytest.mark.parametrize("nics", [[], STATIC], ids=["dhcp", "static"])
+async def test_a_pin_to_where_it_came_from_rolls_back(nics: list[Any]) -> None:
+    world = await _moved(networkInterfaces=nics)
+    world.edit_vm(providerRef=TO_ONE)
+    await world.settle()
+    (old,), (new,) = _at(world, "one"), _at(world, "two")
+    assert (old.power, old.data, old.epoch, old.incoming) == ("PoweredOn", "marker", 2, False)
+    assert (new.power, new.epoch) == ("PoweredOff", 1)
+    assert world.status()["infrastructureRef"]["name"] == "db-1"
+    assert world.status()["previous"]["infrastructureRef"]["name"] == "db-1-m1"
+    assert world.status()["scheduled"]["providerName"] == "one"
+    assert world.condition("Ready")["status"] == "True"
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+    assert _at(world, "two")[0].epoch == 3
+
+
+@pytest.mark.parametrize("nics", [[], STATIC], ids=["dhcp", "static"])
+async def test_a_new_machine_that_never_gets_ready_leaves_the_old_one_running(
+    nics: list[Any],
+) -> None:
+    world = await _running(networkInterfaces=nics)
+    world.providers[1].boots = False
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle(seconds=600)
+    assert world.condition("Migrating")["status"] == "True"
+    assert world.status()["phase"] == "Migrating"
+    await world.settle(seconds=7200)
+    assert world.condition("Migrating")["reason"] == "MigrationFailed"
+    assert "set providerRef back" in world.condition("Migrating")["message"]
+    assert world.condition("Ready")["status"] == "True"
+    assert _at(world, "one")[0].live
+    assert world.recorder.reasons().count(EventReason.MIGRATION_FAILED) == 1
+    world.edit_vm(providerRef=TO_ONE)
+    await world.settle()
+    assert _at(world, "two") == []
+    assert len(world.machines()) == 1
+    assert "incomingRef" not in world.status()
+    assert "move" not in world.status()
+    assert world.condition("Migrating") == {}
+    assert world.status()["phase"] == "Running"
+
+
+async def test_a_switch_that_fails_brings_the_old_machine_back_and_is_not_tried_again() -> None:
+    world = await _running(networkInterfaces=STATIC)
+    _fails_when_plugged(world)
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle(seconds=300)
+    assert world.condition("Ready")["reason"] == "Migrating"
+    assert not _at(world, "one")[0].live
+    await world.settle(seconds=7200)
+    assert _at(world, "one")[0].live
+    assert _at(world, "two") == []
+    assert world.condition("Ready")["status"] == "True"
+    assert world.condition("Migrating")["reason"] == "MigrationFailed"
+    assert EventReason.MIGRATION_FAILED in world.recorder.reasons()
+    await world.settle(seconds=1e5)
+    assert len(world.machines()) == 1
+    world.providers[1].trouble = lambda _: False
+    world.annotate(migrate="true")
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+    assert _at(world, "two")[0].live
+
+
+def _fails_when_plugged(world: ControllerWorld) -> None:
+    world.providers[1].trouble = lambda vm: vm.live

@@ -9,6 +9,7 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus
 from banlieue.controller import move_steps, move_wish, moves
+from banlieue.controller.adoption import untaken
 from banlieue.controller.kinds import Found
 from banlieue.controller.move_begin import begin
 from banlieue.controller.move_previous import tend_previous
@@ -40,21 +41,28 @@ async def move(scope: Scope) -> Outcome:
     machine, where = scope.machine, scope.place
     if machine is None or where is None or machine.metadata.deletion_timestamp is not None:
         return CONTINUE
+    if untaken(machine):
+        return CONTINUE  # there is nothing to move yet
     await tend_previous(scope)
-    wish = move_wish.wish_of(scope.vm, where.provider, misplaced=_misplaced(scope))
-    if scope.course.incoming_ref is None:
-        await begin(scope, wish)
     if scope.course.incoming_ref is not None:
-        await _go_on(scope, wish)
+        await _go_on(scope)
+        if scope.course.incoming_ref is not None:
+            return CONTINUE
+    await begin(scope, _wish(scope))
+    if scope.course.incoming_ref is not None:
+        await _go_on(scope)
     return CONTINUE
 
 
-def _misplaced(scope: Scope) -> bool:
-    found = scope.found.get(ConditionType.PLACEMENT_VALID)
-    return found is not None and found.status is ConditionStatus.FALSE
+def _wish(scope: Scope) -> move_wish.Wish | None:
+    where, found = scope.place, scope.found.get(ConditionType.PLACEMENT_VALID)
+    if where is None:
+        return None
+    misplaced = found is not None and found.status is ConditionStatus.FALSE
+    return move_wish.wish_of(scope.vm, where.provider, misplaced=misplaced)
 
 
-async def _go_on(scope: Scope, wish: move_wish.Wish | None) -> None:
+async def _go_on(scope: Scope) -> None:
     await _confirm_live(scope)
     incoming = await _look_up(scope, scope.course.incoming_ref)
     record = scope.course.move or _recorded(incoming)
@@ -62,7 +70,7 @@ async def _go_on(scope: Scope, wish: move_wish.Wish | None) -> None:
         scope.course.incoming_ref = scope.course.move = None
         return
     scope.course.move = record
-    trip = Trip(scope, record, move_wish.still_wanted(wish, record), incoming)
+    trip = Trip(scope, record, move_wish.still_wanted(_wish(scope), record), incoming)
     step = await _walk(trip)
     if scope.course.incoming_ref is None:
         scope.power = None

@@ -310,6 +310,8 @@ async def _finish(trip: Trip) -> None:
         course.previous = _left_behind(trip, Previous(infrastructure_ref=reference))
     course.incoming_ref = course.move = None
     scope.refer_to(found)
+    for kind in (ConditionType.PLACEMENT_VALID, ConditionType.INFRASTRUCTURE_READY):
+        scope.found.pop(kind, None)  # said of the other one
     await scope.write_status()
 
 
