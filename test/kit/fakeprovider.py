@@ -90,6 +90,9 @@ class FakeProvider:
             if vm.marked and vm.uuid not in claimed
         ]
         told = {"complete": True, "count": len(owners), "owners": owners}
+        config = self.api.peek(CONFIG_MAPS, Key(SYSTEM, names.INSTALLATION_CONFIG_MAP)) or {}
+        if (config.get("data") or {}).get(names.INSTALLATION_RECOVERY):
+            told["recovery"] = True
 
         def change(provider: Obj) -> None:
             provider["status"]["unclaimed"] = told

@@ -59,6 +59,8 @@ def site(name: str = "one", *domains: Domain, **changes: object) -> Site:
         domains=domains or (domain(f"{name}-a"),),
         images={"ubuntu": ImageState(ready=True)},
         complete=True,
+        told=True,
+        recovering=True,
     )
     return replace(base, **changes)  # type: ignore[arg-type] # fields by name
 

@@ -238,6 +238,7 @@ async def test_a_stale_machine_is_not_destroyed_with_a_new_object_of_its_name() 
     world.providers[0].down = True
     world.api.drop(THIS, VM, force=True)
     world.api.drop(VIRTUAL_MACHINES, VM, force=True)
+    world.clock.advance(3600)  # what vanished is no longer remembered
     world.add_vm(providerRef={"name": "two", "namespace": "banlieue-system"})
     world.providers[0].vms.clear()
     world.providers[0].publish()

@@ -250,4 +250,5 @@ def test_recovery_waits_only_for_providers_the_namespace_may_use() -> None:
     answer = refusal(place(demand(), sites, [], recovery=True))
     assert answer.reason is Reason.RECOVERY_PENDING
     assert "two" in answer.message
-    assert isinstance(place(demand(), sites, []), Placed)
+    unread = [site("one"), site("two", complete=False, told=False)]
+    assert isinstance(place(demand(), unread, []), Placed)

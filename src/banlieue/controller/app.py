@@ -141,7 +141,7 @@ class ControllerRole:
         """Listen to a machine kind; one that is not installed yet is waited for."""
         self.ctx.add_watch(
             virtualmachine.CONTROLLER,
-            Watch(kind, self.wakes.machine, namespace=self.namespace, optional=True),
+            Watch(kind, self._machine, namespace=self.namespace, optional=True),
         )
         self.ctx.add_watch(
             machines.CONTROLLER,
@@ -152,6 +152,10 @@ class ControllerRole:
                 optional=True,
             ),
         )
+
+    def _machine(self, change: Change) -> Iterable[Request]:
+        self.services.traces.note(change)
+        return self.wakes.machine(change)
 
     def _virtual_machine_watches(self) -> tuple[Watch, ...]:
         return (

@@ -130,6 +130,8 @@ def site_for_anybody(provider: Provider, provider_class: ProviderClass | None) -
             for owner in (unclaimed.owners if unclaimed else ())
         ),
         complete=unclaimed is not None and unclaimed.complete,
+        told=unclaimed is not None,
+        recovering=unclaimed is not None and bool(unclaimed.recovery),
     )
 
 

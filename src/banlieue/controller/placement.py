@@ -140,7 +140,8 @@ class Site:
 
     `images` has a row per image name. `allow_static` gives the CIDRs per network class that static
     addresses may be taken from, `pools` the families for which it has a pool. `complete` says that
-    the whole backend was read for `claims`.
+    the whole backend was read for `claims`, `told` that somebody read it at least in part, and
+    `recovering` that it was read while the installation recovered.
     """
 
     key: Key
@@ -163,6 +164,8 @@ class Site:
     overcommit_memory: float = 1.0
     claims: tuple[Claim, ...] = ()
     complete: bool = False
+    told: bool = False
+    recovering: bool = False
 
     def domain(self, name: str) -> Domain | None:
         """The failure domain of that name, None when it is not published."""

@@ -27,6 +27,7 @@ def place(
     before: Place | None = None,
     recovery: bool = False,
     refused: Mapping[Place, str] | None = None,
+    traces: Mapping[Key, Sequence[Claim]] | None = None,
 ) -> Decision:
     """Decide the place of a machine that has no object.
 
@@ -40,9 +41,15 @@ def place(
         before: where the machine was placed, as its status tells.
         recovery: the installation recovers, so a machine that seems new may exist.
         refused: places whose backend refused this machine a while ago.
+        traces: Providers that machine objects of the owner were on which vanished a while ago,
+            and what may be there; asked when nobody else tells of a past.
     """
     known = tuple(sites)
-    claims = {site.key: found for site in known if (found := _claims(demand, site))}
+    claims = {site.key: found for site in known if (found := _claims(demand, site.claims))}
+    if not claims and before is None and traces:
+        there = {site.key for site in known}
+        remembered = {key: _claims(demand, found) for key, found in traces.items() if key in there}
+        claims = {key: found for key, found in remembered.items() if found}
     past = {*claims, *([before.provider] if before else ())}
     if len(past) > 1:
         return _two_pasts(past)
@@ -51,19 +58,31 @@ def place(
         if site is None:
             return _provider_gone(next(iter(past)))
         return _return_to(demand, site, residents, before, claims.get(site.key, ()))
-    if recovery:
-        pending = sorted(site.key for site in known if site.allowed and not site.complete)
-        if pending:
-            return _recovering(pending)
+    pending = sorted(site.key for site in known if _may_hold_it(site, recovery=recovery))
+    if pending:
+        return _recovering(pending) if recovery else _beginning(pending)
     return decide(demand, survey(demand, known, residents, refused=refused))
 
 
-def _claims(demand: Demand, site: Site) -> list[Claim]:
+def _may_hold_it(site: Site, *, recovery: bool) -> bool:
+    """Whether a Provider may hold the machine without having told of it.
+
+    In recovery that is every one that did not read its whole backend since. Else it is one whose
+    process has just begun and reads it now; one that cannot be read keeps nobody waiting.
+    """
+    if not site.allowed:
+        return False
+    if recovery:
+        return not (site.complete and site.recovering)
+    return site.told and site.ready and not site.complete
+
+
+def _claims(demand: Demand, claims: Iterable[Claim]) -> list[Claim]:
     if not demand.digest:
         return []
     return [
         claim
-        for claim in site.claims
+        for claim in claims
         if claim.digest and demand.digest.startswith(claim.digest) and not claim.incoming
     ]
 
@@ -109,10 +128,21 @@ def _provider_gone(key: Key) -> Unplaced:
 
 
 def _recovering(pending: Sequence[Key]) -> Unplaced:
-    names = ", ".join(str(key) for key in pending[:_SHOWN])
-    more = f" and {len(pending) - _SHOWN} more" if len(pending) > _SHOWN else ""
     return Unplaced(
         Reason.RECOVERY_PENDING,
-        f"the installation recovers and Providers {names}{more} have not told yet which machines "
-        "they hold; wait for them, or end the recovery with `banlieue recover --done`",
+        f"the installation recovers and Providers {_listed(pending)} have not told yet which "
+        "machines they hold; wait for them, or end the recovery with `banlieue recover --done`",
     )
+
+
+def _beginning(pending: Sequence[Key]) -> Unplaced:
+    return Unplaced(
+        Reason.RECOVERY_PENDING,
+        f"Providers {_listed(pending)} are being read by processes that have just begun, and one "
+        "may hold this machine; it is placed as soon as they have told",
+    )
+
+
+def _listed(keys: Sequence[Key]) -> str:
+    names = ", ".join(str(key) for key in keys[:_SHOWN])
+    return f"{names} and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else names

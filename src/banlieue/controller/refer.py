@@ -224,6 +224,7 @@ async def _choose(scope: Scope, vm_class: VMClass, image: VMImage) -> Outcome | 
             before=scope.place,
             recovery=standing.recovery,
             refused=services.ledger.refusals(wanted),
+            traces=services.traces.claims(scope.key, wanted.digest, services.tells),
         )
         if isinstance(decision, Placed):
             services.ledger.promise(facts.promised(wanted, decision.place))

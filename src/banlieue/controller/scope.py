@@ -37,6 +37,7 @@ from banlieue.controller.installation import InstallationKeeper, Standing
 from banlieue.controller.kinds import Found, MachineKinds, reference_to
 from banlieue.controller.placement import Place, Site
 from banlieue.controller.refusals import Refusals
+from banlieue.controller.traces import Traces
 from banlieue.sdk import shape
 from banlieue.sdk.conditions import Finding
 from banlieue.sdk.kube import Key, Obj
@@ -53,10 +54,12 @@ class Services:
     kinds: MachineKinds
     ledger: Ledger
     keeper: InstallationKeeper
+    traces: Traces = field(init=False)
     _atlas: Atlas = field(init=False)
     refused: Refusals = field(init=False)
 
     def __post_init__(self) -> None:
+        self.traces = Traces(self.ctx.clock)
         self._atlas = Atlas(self.ctx.cache)
         self.refused = Refusals(self.ctx)
 
@@ -83,6 +86,11 @@ class Services:
     def site(self, provider: Key, image: VMImage | None, namespace: str) -> Site | None:
         """A Provider as a namespace sees it, None when there is none of that name."""
         return self._atlas.site(provider, image, namespace)
+
+    def tells(self, provider: Key) -> bool:
+        """Whether a Provider is served and told all it holds; one that is gone never will."""
+        found = self.site(provider, None, provider.namespace)
+        return found is None or (found.ready and found.complete)
 
     def everybody(self, installation_id: str) -> Crowd:
         """All machines; filled from the cache before the first look of this process."""

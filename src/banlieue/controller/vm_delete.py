@@ -129,6 +129,7 @@ async def drop_finalizer(scope: Scope) -> Outcome:
     await writes.drop_finalizer(
         scope.ctx.api, VIRTUAL_MACHINES, scope.raw, names.FINALIZER_VIRTUAL_MACHINE
     )
+    scope.services.traces.forget(scope.key)
     scope.gone = True
     return CONTINUE
 

@@ -125,6 +125,10 @@ class Unclaimed(Model):
     """Machines on the backend that carry our mark and have no object. Never deleted."""
 
     complete: bool = Field(description="Whether the whole backend was read at least once.")
+    recovery: bool | None = Field(
+        default=None,
+        description="True: it was read while the installation recovered, and counts then.",
+    )
     count: Count = Field(default=0, description="How many there are.")
     sample: Annotated[list[UnclaimedSample], MaxLen(20)] = Field(
         default_factory=list, description="Some of them, for people."

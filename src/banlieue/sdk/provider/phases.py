@@ -234,16 +234,19 @@ async def read_inventory(scope: ProviderScope) -> Outcome:
     memory.pending -= {name for name in known if name}
     strangers = bool(memory.pending) and scope.due(memory.inventory_read, INVENTORY_PAUSE)
     comes = bool(memory.coming) and scope.due(memory.inventory_read, COUNTS_PAUSE)
-    if strangers or comes or scope.due(memory.inventory_read, REFRESH):
+    lost = bool(memory.claims.unchecked) and scope.due(memory.inventory_read, COUNTS_PAUSE)
+    if strangers or comes or lost or scope.due(memory.inventory_read, REFRESH):
         memory.pending.clear()
+        unchecked = frozenset(memory.claims.unchecked)
         # Asked before the list is read: what ends in between is on the list.
         memory.coming = await _coming(scope)
         memory.inventory = await scope.session.call(_marked, timeout=INVENTORY_TIMEOUT)
         memory.inventory_read, memory.recount = scope.ctx.clock.monotonic(), True
-    if memory.coming:
+        memory.claims.looked(unchecked, memory.inventory_read)
+    if memory.coming or memory.claims.unchecked:
         scope.counts_due = COUNTS_PAUSE
     claimed = frozenset(machine.uuid for machine in scope.machines if machine.uuid)
-    counted = (len(scope.machines), claimed)
+    counted = (len(scope.machines), claimed, memory.claims.lost)
     if memory.counted == counted and not memory.recount:
         return CONTINUE
     if scope.due(memory.counts_written, COUNTS_PAUSE):
@@ -265,7 +268,9 @@ async def _count(scope: ProviderScope, claimed: frozenset[str]) -> bool:
 
     def left(claimed: frozenset[str]) -> Unclaimed:
         found = scope.memory.inventory or ()
-        return inventory.unclaimed(found, claimed, known.id, scope.session.domain_name)
+        told = inventory.unclaimed(found, claimed, known.id, scope.session.domain_name)
+        told.recovery = True if known.recovery else None
+        return scope.memory.claims.add_to(told, claimed)
 
     scope.unclaimed = left(claimed)
     if scope.unclaimed.count:

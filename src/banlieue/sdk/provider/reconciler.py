@@ -30,6 +30,9 @@ from banlieue.sdk.status import write_status
 
 CONTROLLER = "provider"
 
+LOST_PAUSE = 0.5
+"""Seconds in which machine objects that vanish together are gathered before they are told of."""
+
 SILENCE = 15.0
 """Seconds without an answer after which a Provider that was reachable says so in its status."""
 
@@ -93,7 +96,9 @@ class ProviderReconciler:
     async def _serve(self, scope: ProviderScope) -> Result:
         if scope.deleting and await self._let_go(scope):
             return Result()
+        await self._doubt(scope)
         await self._look(scope)
+        self._tell_lost(scope)
         if not self._is_blip(scope):
             await self._write(scope)
         return Result(requeue_after=self._next(scope))
@@ -110,6 +115,7 @@ class ProviderReconciler:
         if not self._is_ours(provider, machines):
             self._forget(key)
             return None
+        self._follow(memory, machines)
         session = self._sessions.ensure(key, provider)
         session.served = replace(session.served, provider=provider)
         return ProviderScope(
@@ -122,6 +128,17 @@ class ProviderReconciler:
             memory,
             machines,
         )
+
+    def _follow(self, memory: Memory, machines: list[KnownMachine]) -> None:
+        """Note which machine objects came and went, whether or not the backend can be asked."""
+        if not self._ctx.cache.synced(self._backend.machine):
+            return
+        destroyed = memory.claims.follow(machines, self._ctx.clock.monotonic())
+        if destroyed and memory.inventory is not None:
+            memory.pending |= destroyed
+            memory.inventory = [
+                state for state in memory.inventory if state.uuid.lower() not in destroyed
+            ]
 
     def _is_ours(self, provider: Provider, machines: list[KnownMachine]) -> bool:
         """Ours by order, by class, or because its machines are of our kind whatever the class."""
@@ -172,6 +189,35 @@ class ProviderReconciler:
         )
         self._sessions.blame(scope.key, _blame(scope.problem))
 
+    async def _doubt(self, scope: ProviderScope) -> None:
+        """Say once, before anything else, that what an earlier process told may be out of date.
+
+        It may come from a backup: whoever has to know of all VMs waits until we looked ourselves.
+        """
+        memory, told = scope.memory, scope.provider.status.unclaimed
+        if memory.doubted or told is None or not told.complete:
+            memory.doubted = True
+            return
+        doubtful = scope.provider.status.model_copy(deep=True)
+        doubtful.unclaimed = told.model_copy(update={"complete": False})
+        written = await self._write_status(scope, doubtful)
+        memory.doubted = True
+        if written is not None:
+            scope.replace(written)
+
+    def _tell_lost(self, scope: ProviderScope) -> None:
+        """Name the owners of machine objects that vanished, though the backend was not read."""
+        memory, known = scope.memory, scope.memory.told
+        if scope.unclaimed is not None or known is None or not memory.claims.unchecked:
+            return
+        told = memory.claims.add_to(known, ())
+        if told.owners == known.owners:
+            return
+        if scope.due(memory.counts_written, COUNTS_PAUSE):
+            scope.unclaimed, memory.counts_written = told, self._ctx.clock.monotonic()
+        else:
+            scope.counts_due = COUNTS_PAUSE
+
     def _is_blip(self, scope: ProviderScope) -> bool:
         """Whether an endpoint that counts as reachable failed only just now: status waits."""
         problem, memory, now = scope.problem, scope.memory, self._ctx.clock.monotonic()
@@ -188,16 +234,20 @@ class ProviderReconciler:
 
     async def _write(self, scope: ProviderScope) -> None:
         before, after = scope.provider.status, compose(scope, self._ctx.clock.now())
-        written = await write_status(
+        if scope.unclaimed is not None:
+            scope.memory.told = scope.unclaimed
+        if await self._write_status(scope, after) is not None:
+            self._tell(scope, before, after)
+
+    async def _write_status(self, scope: ProviderScope, status: ProviderStatus) -> Obj | None:
+        return await write_status(
             self._ctx.api,
             PROVIDERS,
             scope.raw,
-            body(after),
+            body(status),
             manager=scope.manager,
             foreign=("workload",),
         )
-        if written is not None:
-            self._tell(scope, before, after)
 
     def _tell(self, scope: ProviderScope, before: ProviderStatus, after: ProviderStatus) -> None:
         for it in news(before, after, scope.problem):
@@ -234,7 +284,7 @@ class ProviderReconciler:
             CONTROLLER,
             self,
             (
-                Watch(PROVIDERS, _map_provider, field_selector=field, namespace=namespace),
+                Watch(PROVIDERS, self._map_provider, field_selector=field, namespace=namespace),
                 Watch(PROVIDER_CLASSES, self._map_class),
                 Watch(NAMESPACES, self._map_namespace),
                 Watch(
@@ -244,6 +294,25 @@ class ProviderReconciler:
                 ),
             ),
             workers,
+        )
+
+    def _map_provider(self, change: Change) -> Iterable[Request]:
+        if (
+            change.old is not None
+            and change.new is not None
+            and _asked(change.old) == _asked(change.new)
+            and not self._is_restored(change.key, change.new)
+        ):
+            return ()  # status only, and as we wrote it
+        return (Request(change.key, priority=Priority.USER),)
+
+    def _is_restored(self, key: Key, raw: Obj) -> bool:
+        """Whether the status tells of unclaimed machines what somebody else told, or we before."""
+        memory = self._memories.get(key)
+        return (
+            memory is not None
+            and memory.told is not None
+            and _read(raw).status.unclaimed != memory.told
         )
 
     def _map_class(self, change: Change) -> Iterable[Request]:
@@ -267,11 +336,13 @@ class ProviderReconciler:
             old, new = change.old.get("spec") or {}, change.new.get("spec") or {}
             if old.get("instance") == new.get("instance"):
                 return
+        lost = change.new is None and change.old is not None and _is_lost(change.old)
         for key in keys:
             provider = self._ctx.cache.get(PROVIDERS, key) if key else None
             if key and provider:
                 deleting = provider["metadata"].get("deletionTimestamp")
-                yield Request(key, 1.0 if deleting else COUNTS_PAUSE, Priority.RESYNC)
+                pause = LOST_PAUSE if lost else 1.0 if deleting else COUNTS_PAUSE
+                yield Request(key, pause, Priority.CHANGE if lost else Priority.RESYNC)
 
 
 def _read(raw: Obj) -> Provider:
@@ -282,19 +353,15 @@ def _read(raw: Obj) -> Provider:
         return Provider.from_api({k: v for k, v in raw.items() if k != STATUS})
 
 
+def _is_lost(machine: Obj) -> bool:
+    """Whether an object that is gone may have left its VM behind."""
+    known = KnownMachine.of(machine)
+    return known.uuid is not None and not known.doomed
+
+
 def _provider_of(raw: Obj) -> Key | None:
     ref = (raw.get("spec") or {}).get("providerRef")
     return Key(ref.get("namespace") or "", ref.get("name") or "") if ref else None
-
-
-def _map_provider(change: Change) -> Iterable[Request]:
-    if (
-        change.old is not None
-        and change.new is not None
-        and _asked(change.old) == _asked(change.new)
-    ):
-        return ()  # status only
-    return (Request(change.key, priority=Priority.USER),)
 
 
 def _labels(raw: Obj) -> object:

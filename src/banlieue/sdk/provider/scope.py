@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from banlieue.api import names
+from banlieue.api.infrastructure.identity import MoveRole, TeardownMode
 from banlieue.api.meta import ConditionStatus
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.v1alpha1.provider import Provider, Unclaimed
@@ -19,6 +20,7 @@ from banlieue.sdk.driver import (
 )
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.provider.claims import Claims
 from banlieue.sdk.provider.connection import Source
 from banlieue.sdk.provider.session import ProviderSession
 from banlieue.sdk.reconcile import Context
@@ -26,7 +28,11 @@ from banlieue.sdk.reconcile import Context
 
 @dataclass(slots=True)
 class Memory:
-    """What this process learned about a Provider. Times are monotonic seconds, None for never."""
+    """What this process learned about a Provider. Times are monotonic seconds, None for never.
+
+    `told` is what it told of unclaimed machines last; `doubted` that it said of what an earlier
+    process told that it may not be true any more.
+    """
 
     uid: str = ""
     connection: Connection | None = None
@@ -47,7 +53,10 @@ class Memory:
     coming: frozenset[str] = frozenset()
     pending: set[str] = field(default_factory=set)
     recount: bool = True
-    counted: tuple[int, frozenset[str]] | None = None
+    counted: tuple[int, frozenset[str], frozenset[str]] | None = None
+    claims: Claims = field(default_factory=Claims)
+    told: Unclaimed | None = None
+    doubted: bool = False
     counts_written: float | None = None
     retained: Sequence[KeptDisk] | None = None
     retained_read: float | None = None
@@ -72,7 +81,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class KnownMachine:
-    """What a Provider has to know of a machine object: a projection, as there may be thousands."""
+    """What a Provider has to know of a machine object: a projection, as there may be thousands.
+
+    `doomed` tells that it is being deleted with the intent to destroy its VM.
+    """
 
     key: Key
     created: str
@@ -82,12 +94,15 @@ class KnownMachine:
     backend_identity: str | None = None
     owner: str | None = None
     seen: bool = False
+    epoch: int = 0
+    incoming: bool = False
+    doomed: bool = False
 
     @classmethod
     def of(cls, raw: Obj) -> "KnownMachine":
         """Read the machine object; fields that are not set stay None."""
         spec = raw.get("spec") or {}
-        instance = spec.get("instance") or {}
+        instance, move = spec.get("instance") or {}, spec.get("move") or {}
         return cls(
             key=Key.of(raw),
             created=raw["metadata"].get("creationTimestamp") or "",
@@ -97,7 +112,16 @@ class KnownMachine:
             backend_identity=instance.get("backendIdentity"),
             owner=_owner_digest(raw, spec, instance.get("installationID")),
             seen=bool(spec.get("providerID")),
+            epoch=int(move.get("epoch") or 0),
+            incoming=move.get("role") == MoveRole.INCOMING,
+            doomed=_doomed(raw, spec),
         )
+
+
+def _doomed(raw: Obj, spec: Obj) -> bool:
+    intent, meta = spec.get("teardown") or {}, raw["metadata"]
+    destroyed = intent.get("mode") == TeardownMode.DESTROY and intent.get("uid") == meta.get("uid")
+    return destroyed and bool(meta.get("deletionTimestamp"))
 
 
 def _owner_digest(raw: Obj, spec: Obj, installation_id: str | None) -> str | None:

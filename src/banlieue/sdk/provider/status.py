@@ -66,8 +66,9 @@ def compose(scope: ProviderScope, now: datetime) -> ProviderStatus:
     _compose_backend(scope, status)
     if scope.machine_count is not None:
         status.machine_count = scope.machine_count
-    if scope.unclaimed is not None:
-        status.unclaimed = scope.unclaimed
+    if scope.unclaimed is not None or scope.memory.told is not None:
+        # What this process told last is true whatever a restore made of the status.
+        status.unclaimed = scope.unclaimed or scope.memory.told
     elif status.unclaimed and scope.memory.inventory is None and scope.problem:
         status.unclaimed.complete = False  # what an earlier process read may be a restored status
     status.refused_namespaces = refused(scope)
