@@ -48,6 +48,14 @@ async def test_losing_it_is_told_with_the_rival(bench: Bench) -> None:
     assert bench.leases.check() == "ns/p is served by other"
 
 
+async def test_a_lease_that_nobody_holds_yet_is_not_ready(bench: Bench) -> None:
+    bench.leases.compete(PROVIDER, LEASE)
+    await bench.made.made[LEASE].give("")
+    assert bench.leases.check() == "the Lease of ns/p is not held yet"
+    await bench.made.made[LEASE].give("me")
+    assert bench.leases.check() == ""
+
+
 async def test_another_lease_replaces_the_former(bench: Bench) -> None:
     bench.leases.compete(PROVIDER, LEASE)
     bench.leases.compete(PROVIDER, Key("ns", "uid-2"))

@@ -118,6 +118,26 @@ async def rig() -> AsyncIterator[Rig]:
     await made.end()
 
 
+async def test_one_stands_by_only_behind_somebody_who_is_seen_to_renew(rig: Rig) -> None:
+    first = rig.candidate("one")
+    await settle()
+    second = rig.candidate("two")
+    await settle()
+    assert not second.elector.stands_by
+    await rig.advance(25)
+    assert second.elector.stands_by
+    assert not first.elector.stands_by
+    await first.die()
+    third = rig.candidate("three")
+    await rig.advance(50)
+    assert not third.elector.stands_by, "who died before it came is nobody it stands behind"
+    await rig.advance(100)
+    assert {it.elector.held for it in (second, third)} == {True, False}
+    await rig.advance(25)
+    assert second.elector.held or second.elector.stands_by
+    assert third.elector.held or third.elector.stands_by
+
+
 async def test_the_first_candidate_wins_and_keeps_renewing(rig: Rig) -> None:
     first = rig.candidate("one")
     await settle()
