@@ -19,6 +19,7 @@ from banlieue.sdk.errors import NeedsOperator, Transient, Unreachable
 from banlieue.sdk.identity import Owner
 from banlieue.sdk.kube import Forbidden
 from banlieue.sdk.testing.memory_api import Call, Moment
+from banlieue.sdk.testing.scripted import ScriptedDriver
 from test.kit.providerbench import (
     CREDENTIALS,
     KEY,
@@ -34,6 +35,14 @@ async def bench() -> AsyncIterator[ProviderBench]:
     made = ProviderBench()
     yield made
     await made.stop()
+
+
+async def test_moves_are_offered_where_the_driver_can_tell_of_them(
+    bench: ProviderBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedDriver, "write_mark", lambda *_: None, raising=False)
+    await bench.run()
+    assert "move" in bench.provider.status.spec_features
 
 
 async def test_a_provider_becomes_ready_with_all_that_was_verified(bench: ProviderBench) -> None:
@@ -55,6 +64,7 @@ async def test_a_provider_becomes_ready_with_all_that_was_verified(bench: Provid
     assert status.unclaimed.complete
     assert "networkInterfaces" in status.spec_features
     assert "restartAt" in status.spec_features
+    assert "move" not in status.spec_features, "its driver cannot write marks"
     assert status.observed_generation == 1
     assert bench.condition("Stalled")[0] == bench.condition("Reconciling")[0] == "absent"
     kept = json.loads(bench.raw["metadata"]["annotations"][names.ANNOTATION_FAILURE_DOMAINS])

@@ -268,8 +268,8 @@ class MachineState:
 
     `nics` is None where the driver cannot tell which interfaces there are, or which are ours: then
     nobody takes one for missing. `lost_disks` are names of disks that a plan of ours made or
-    attached and that somebody else took off since: never made anew. `last_boot` is when it was last powered on or restarted, as far
-    as the backend tells: RFC 3339 in UTC.
+    attached and that somebody else took off since: never made anew. `last_boot` is when it was last
+    powered on or restarted, as far as the backend tells: RFC 3339 in UTC.
     """
 
     name: str

@@ -3,7 +3,10 @@
 from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.meta import to_camel
 
-_NOT_YET = frozenset({"antiAffinityGroup", "move", "tags"})
+MOVE = "move"
+"""The field that needs a driver which writes marks (`banlieue.sdk.driver.MarkWriter`)."""
+
+_NOT_YET = frozenset({"antiAffinityGroup", "tags"})
 
 HONOURED = tuple(sorted({to_camel(name) for name in MachineSpec.model_fields} - _NOT_YET))
 """Names as the API spells them. A Provider publishes them, so that nobody asks for more."""
@@ -12,7 +15,7 @@ HONOURED = tuple(sorted({to_camel(name) for name in MachineSpec.model_fields} - 
 def unhonoured(spec: MachineSpec) -> tuple[str, ...]:
     """Fields that ask for something which is not done yet, by their API names.
 
-    Groups to keep apart are best effort by their definition, and a move has phases of its own.
+    Groups to keep apart are best effort by their definition.
     """
     asked = {"tags": spec.tags}
     return tuple(name for name, value in asked.items() if value)

@@ -15,7 +15,14 @@ from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Unclaimed
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.sdk import installation
-from banlieue.sdk.driver import CreateWatch, Driver, FailureDomain, Inventory, MachineState
+from banlieue.sdk.driver import (
+    CreateWatch,
+    Driver,
+    FailureDomain,
+    Inventory,
+    MachineState,
+    MarkWriter,
+)
 from banlieue.sdk.errors import NeedsOperator, Transient
 from banlieue.sdk.kube import Forbidden, Key, NotFound, Obj
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop
@@ -241,6 +248,7 @@ async def read_inventory(scope: ProviderScope) -> Outcome:
         # Asked before the list is read: what ends in between is on the list.
         memory.coming = await _coming(scope)
         memory.inventory = await scope.session.call(_marked, timeout=INVENTORY_TIMEOUT)
+        memory.moves = await scope.session.call(_moves)
         memory.inventory_read, memory.recount = scope.ctx.clock.monotonic(), True
         memory.claims.looked(unchecked, memory.inventory_read)
     if memory.coming or memory.claims.unchecked:
@@ -309,6 +317,10 @@ async def _coming(scope: ProviderScope) -> frozenset[str]:
 
 def _creating(driver: Driver[Any]) -> tuple[str, ...]:
     return tuple(driver.creating()) if isinstance(driver, CreateWatch) else ()
+
+
+def _moves(driver: Driver[Any]) -> bool:
+    return isinstance(driver, MarkWriter)
 
 
 def _marked(driver: Driver[Any]) -> tuple[MachineState, ...] | None:

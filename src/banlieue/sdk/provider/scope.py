@@ -50,6 +50,7 @@ class Memory:
     included: Mapping[str, Sequence[str]] | None = None
     inventory: Sequence[MachineState] | None = None
     inventory_read: float | None = None
+    moves: bool | None = None
     coming: frozenset[str] = frozenset()
     pending: set[str] = field(default_factory=set)
     recount: bool = True

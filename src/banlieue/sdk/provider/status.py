@@ -11,7 +11,7 @@ from banlieue.api.v1alpha1.provider import ProviderStatus
 from banlieue.sdk import conditions
 from banlieue.sdk.conditions import Finding
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
-from banlieue.sdk.features import HONOURED
+from banlieue.sdk.features import HONOURED, MOVE
 from banlieue.sdk.outcome import Outcome, Stop
 from banlieue.sdk.provider import domains, retained
 from banlieue.sdk.provider.connection import ConnectionInvalid
@@ -59,6 +59,15 @@ def problem_in(outcome: Outcome) -> Problem | None:
     return None
 
 
+def _spec_features(scope: ProviderScope, before: ProviderStatus) -> list[str]:
+    """What may be asked of the Provider's machines; moves need a driver that writes marks."""
+    moves = scope.memory.moves
+    if moves is None:
+        moves = MOVE in before.spec_features
+    own = (names.FEATURE_BACKEND_ADMISSION,) if scope.backend.admits_itself else ()
+    return [*own, *(name for name in HONOURED if moves or name != MOVE)]
+
+
 def compose(scope: ProviderScope, now: datetime) -> ProviderStatus:
     """The status to publish. What this pass did not find out stays as it was published."""
     before = scope.provider.status
@@ -73,8 +82,7 @@ def compose(scope: ProviderScope, now: datetime) -> ProviderStatus:
         status.unclaimed.complete = False  # what an earlier process read may be a restored status
     status.refused_namespaces = refused(scope)
     status.retained_disks = retained.listed(scope, status.retained_disks)
-    own = (names.FEATURE_BACKEND_ADMISSION,) if scope.backend.admits_itself else ()
-    status.spec_features = [*own, *HONOURED]
+    status.spec_features = _spec_features(scope, before)
     generation = scope.provider.metadata.generation
     if not is_outage(scope.problem):
         status.observed_generation = generation

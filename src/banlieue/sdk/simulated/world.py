@@ -312,7 +312,7 @@ class World:
             self._seen_by(vm, account)
             for vm in self.hypervisor.visible()
             if all(getattr(vm, key) == params[key] for key in fields)
-            and _is_marked(vm, params.get("marked"))
+            and _is_marked(vm, params)
         ]
 
     def _seen_by(self, vm: Vm, account: str) -> Json:
@@ -352,7 +352,8 @@ class World:
         return str(params.get("name") or params.get("vm") or "")
 
 
-def _is_marked(vm: Vm, wanted: str | bool | None) -> bool:
+def _is_marked(vm: Vm, params: Params) -> bool:
+    wanted = params.get("marked")
     if not wanted:
         return True
     return vm.mark is not None and (wanted is True or str(wanted) in vm.mark)
