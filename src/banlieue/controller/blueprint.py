@@ -68,7 +68,7 @@ class Plan:
 
     vm: VirtualMachine
     place: Place
-    snapshot: ClassSnapshot
+    snapshot: ClassSnapshot | None
     image: VMImage | None = None
     provider: Provider | None = None
     epoch: int = 0
@@ -162,7 +162,7 @@ def machine_spec(plan: Plan) -> dict[str, Any]:
     current = plan.current.spec.network_interfaces if plan.current else ()
     return MachineSpec(
         provider_ref=NamespacedRef(name=place.provider.name, namespace=place.provider.namespace),
-        placement=MachinePlacement(failure_domain=place.domain),
+        placement=MachinePlacement(failure_domain=place.domain) if place.domain else None,
         virtual_machine_ref=VirtualMachineRef(name=vm.metadata.name, uid=vm.metadata.uid),
         move=Move(epoch=plan.epoch, role=plan.role) if plan.epoch else None,
         class_=plan.snapshot,
@@ -228,7 +228,8 @@ def _adopt(plan: Plan) -> MachineAdopt | None:
     adopts = current.spec.adopt is not None if current is not None else not plan.epoch
     if given is None or not adopts:
         return None
-    return MachineAdopt(id=given.id, accepted=given.accepted)
+    accepted = current.spec.adopt.accepted if current and current.spec.adopt else False
+    return MachineAdopt(id=given.id, accepted=given.accepted or bool(accepted))
 
 
 def _user_data(vm: VirtualMachine, image: VMImage | None) -> MachineUserData | None:

@@ -13,6 +13,7 @@ from banlieue.sdk.conditions import Finding, false, true, unknown
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop, Wait
 
 MAKING = "the machine is being made"
+LOOKING = "the machine to adopt is being looked for"
 
 _HUMAN = frozenset({Reason.PROVIDER_PERMISSION_DENIED, Reason.OWNERSHIP_CONFLICT})
 _FAILED = frozenset({Reason.OWNERSHIP_CONFLICT, Reason.VM_MISSING, Reason.BACKEND_IDENTITY_CHANGED})
@@ -79,6 +80,18 @@ class View:
         return bool((before and before.provisioned) or (now and now.provisioned))
 
     @property
+    def adopting(self) -> bool:
+        """Whether the machine is to take over a VM and was not seen to have it yet."""
+        return self.vm.spec.adopt is not None and not self.provisioned
+
+    @property
+    def observed(self) -> bool:
+        """Whether there is a VM of which the provider tells, taken over or still to be."""
+        status = self.machine.status if self.machine else None
+        seen = status is not None and status.power_state is not None
+        return self.provisioned or (self.adopting and seen)
+
+    @property
     def caught_up(self) -> bool:
         """Whether the provider has looked at the machine's latest spec."""
         machine = self.machine
@@ -143,6 +156,7 @@ def phase(view: View, all_findings: Iterable[Finding]) -> Phase:
     answers = (
         (ConditionType.STALLED in by_type or infrastructure.reason in _FAILED, Phase.FAILED),
         (not scheduled and not view.provisioned, Phase.PENDING),
+        (view.adopting, Phase.PENDING),
         (not view.provisioned, Phase.PROVISIONING),
         (view.moving, Phase.MIGRATING),
         (infrastructure.status is ConditionStatus.UNKNOWN, Phase.UNKNOWN),
@@ -179,10 +193,11 @@ def _scheduled(view: View) -> Finding:
     placed = view.scheduled
     if placed is None:
         return unknown(ConditionType.SCHEDULED, Reason.NOT_OBSERVED, "no place was chosen yet")
+    domain = f"in failure domain {placed.failure_domain} of" if placed.failure_domain else "on"
     return true(
         ConditionType.SCHEDULED,
         Reason.SCHEDULED,
-        f"placed in failure domain {placed.failure_domain} of Provider {placed.provider_name}",
+        f"placed {domain} Provider {placed.provider_name}",
     )
 
 
@@ -209,7 +224,8 @@ def _infrastructure(view: View) -> Finding:
                 Reason.WAITING_FOR_INFRASTRUCTURE,
                 "the machine's object was made again and its provider has not found it yet",
             )
-        return false(kind, Reason.CREATING, MAKING)
+        adopting = (Reason.ADOPTION_PENDING, LOOKING)
+        return false(kind, *(adopting if view.adopting else (Reason.CREATING, MAKING)))
     ready = _reported(view, ConditionType.READY)
     if ready is None:
         return unknown(kind, Reason.NOT_OBSERVED)
@@ -231,7 +247,7 @@ def _provisioned(view: View) -> Finding:
 def _power(view: View) -> Finding:
     kind = ConditionType.POWER_STATE_SYNCED
     machine = view.machine
-    if not view.provisioned or machine is None or not view.reported:
+    if not view.observed or machine is None or not view.reported:
         return unknown(kind, Reason.NOT_OBSERVED)
     reported = _reported(view, kind)
     observed = machine.status.power_state
@@ -247,7 +263,7 @@ def _power(view: View) -> Finding:
 
 def _up_to_date(view: View) -> Finding:
     kind = ConditionType.UP_TO_DATE
-    if not view.provisioned or not view.reported:
+    if not view.observed or not view.reported:
         return unknown(kind, Reason.NOT_OBSERVED)
     reported = _reported(view, kind)
     if reported is None:
@@ -259,7 +275,7 @@ def _up_to_date(view: View) -> Finding:
 
 def _addresses(view: View) -> Finding:
     kind = ConditionType.ADDRESSES_AVAILABLE
-    if not view.provisioned or not view.reported:
+    if not view.observed or not view.reported:
         return unknown(kind, Reason.NOT_OBSERVED)
     return _reported(view, kind) or unknown(kind, Reason.NOT_OBSERVED)
 

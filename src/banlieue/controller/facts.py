@@ -123,6 +123,10 @@ def site_for_anybody(provider: Provider, provider_class: ProviderClass | None) -
             )
             for network in networks
         },
+        kept_disks={
+            (disk.namespace, disk.id): frozenset(disk.failure_domains)
+            for disk in status.retained_disks
+        },
         overcommit_cpu=float(spec.overcommit.cpu or 1),
         overcommit_memory=float(spec.overcommit.memory or 1),
         claims=tuple(
@@ -210,6 +214,7 @@ def demand(
         root_disk_gib=root.size_gib if root else None,
         min_disk_gib=image.spec.min_disk_gib,
         storage_classes=tuple(sorted({disk.storage_class for disk in disks if disk.storage_class})),
+        existing_disks=tuple(sorted(disk.existing for disk in disks if disk.existing)),
         network_classes=tuple(sorted({nic.network_class for nic in nics if nic.network_class})),
         static_addresses=tuple(
             StaticAddress(nic.network_class or "", wish.address)

@@ -179,6 +179,22 @@ def storage_available(
     return Reject(Reason.STORAGE_CLASS_NOT_AVAILABLE, f"has no storage class {', '.join(missing)}")
 
 
+def disks_kept(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> Reject | None:
+    """Every retained disk that is to be attached is kept there for the namespace."""
+    del terrain
+    missing = [
+        disk
+        for disk in demand.existing_disks
+        if domain.name not in site.kept_disks.get((demand.key.namespace, disk), ())
+    ]
+    if not missing:
+        return None
+    return Reject(
+        Reason.DISK_NOT_FOUND,
+        f"keeps no disk {', '.join(missing)} for namespace {demand.key.namespace}",
+    )
+
+
 def network_available(
     demand: Demand, site: Site, domain: Domain, terrain: Terrain
 ) -> Reject | None:
@@ -273,6 +289,7 @@ DOMAIN_FILTERS: tuple[tuple[str, DomainFilter], ...] = (
     ("bootstrap", bootstrap_fits),
     ("agent", agent_fits),
     ("storageClasses", storage_available),
+    ("existingDisks", disks_kept),
     ("networkClasses", network_available),
     ("features", features_available),
     ("memory", memory_fits),

@@ -22,7 +22,7 @@ async def follow_spec(scope: Scope) -> Outcome:
     if machine is None or raw is None or kind is None or where is None:
         return CONTINUE
     kept = _class_to_use(scope, machine)
-    if kept is None:
+    if kept is None and machine.spec.adopt is None:
         return CONTINUE
     plan = _plan(scope, machine, kept, where)
     wanted = blueprint.machine_spec(plan)
@@ -82,7 +82,9 @@ def wanted_interfaces(scope: Scope, machine: Machine, *, plugged: bool) -> list[
     return [nic.to_api() for nic in devices.plugged(own, snapshot, plugged=plugged)]
 
 
-def _plan(scope: Scope, machine: Machine, kept: ClassSnapshot, where: Place) -> blueprint.Plan:
+def _plan(
+    scope: Scope, machine: Machine, kept: ClassSnapshot | None, where: Place
+) -> blueprint.Plan:
     return blueprint.Plan(
         vm=scope.vm,
         place=where,
@@ -95,9 +97,9 @@ def _plan(scope: Scope, machine: Machine, kept: ClassSnapshot, where: Place) -> 
 
 
 def _differences(
-    wanted: dict[str, Any], machine: Machine, raw: Obj, kept: ClassSnapshot
+    wanted: dict[str, Any], machine: Machine, raw: Obj, kept: ClassSnapshot | None
 ) -> writes.Ops:
-    if kept is machine.spec.class_:
+    if kept is not None and kept is machine.spec.class_:
         wanted["class"] = raw["spec"]["class"]
     seen = machine.spec.provider_id is not None
     return blueprint.changes(wanted, raw["spec"], seen=seen)

@@ -66,9 +66,12 @@ def readiness_gates(vm: VirtualMachine, image: VMImage | None) -> tuple[Readines
 def _mirror(view: View, status: VirtualMachineStatus) -> None:
     machine = view.machine
     known = machine.status.initialization if machine else None
-    if machine is None or known is None or not known.provisioned:
+    there = known is not None and known.provisioned
+    if machine is None or not (there or (view.adopting and view.observed)):
         return
     seen = machine.status
+    if view.vm.spec.adopt is not None:
+        status.interfaces = seen.interfaces
     status.provider_id = machine.spec.provider_id or status.provider_id
     status.observed_power_state = seen.power_state
     status.observed_failure_domain = seen.failure_domain

@@ -67,6 +67,7 @@ class Demand:
     root_disk_gib: int | None = None
     min_disk_gib: int | None = None
     storage_classes: tuple[str, ...] = ()
+    existing_disks: tuple[str, ...] = ()
     network_classes: tuple[str, ...] = ()
     static_addresses: tuple[StaticAddress, ...] = ()
     pool_wishes: tuple[PoolWish, ...] = ()
@@ -139,8 +140,9 @@ class Site:
     """A Provider as seen from one namespace.
 
     `images` has a row per image name. `allow_static` gives the CIDRs per network class that static
-    addresses may be taken from, `pools` the families for which it has a pool. `complete` says that
-    the whole backend was read for `claims`, `told` that somebody read it at least in part, and
+    addresses may be taken from, `pools` the families for which it has a pool. `kept_disks` gives,
+    by namespace and id, the failure domains a retained disk can be reached from. `complete` says
+    that the whole backend was read for `claims`, `told` that somebody read it at least in part, and
     `recovering` that it was read while the installation recovered.
     """
 
@@ -160,6 +162,7 @@ class Site:
     images: Mapping[str, ImageState] = field(default_factory=dict)
     allow_static: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     pools: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    kept_disks: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     overcommit_cpu: float = 1.0
     overcommit_memory: float = 1.0
     claims: tuple[Claim, ...] = ()

@@ -45,11 +45,26 @@ def place(
             and what may be there; asked when nobody else tells of a past.
     """
     known = tuple(sites)
+    past = remembered(demand, known, residents, before=before, recovery=recovery, traces=traces)
+    return past or decide(demand, survey(demand, known, residents, refused=refused))
+
+
+def remembered(
+    demand: Demand,
+    sites: Iterable[Site],
+    residents: Iterable[Resident],
+    *,
+    before: Place | None,
+    recovery: bool,
+    traces: Mapping[Key, Sequence[Claim]] | None = None,
+) -> Decision | None:
+    """What follows from a machine's past alone, as in `place`; None for one that has none."""
+    known = tuple(sites)
     claims = {site.key: found for site in known if (found := _claims(demand, site.claims))}
     if not claims and before is None and traces:
         there = {site.key for site in known}
-        remembered = {key: _claims(demand, found) for key, found in traces.items() if key in there}
-        claims = {key: found for key, found in remembered.items() if found}
+        found_there = {key: _claims(demand, it) for key, it in traces.items() if key in there}
+        claims = {key: found for key, found in found_there.items() if found}
     past = {*claims, *([before.provider] if before else ())}
     if len(past) > 1:
         return _two_pasts(past)
@@ -61,7 +76,7 @@ def place(
     pending = sorted(site.key for site in known if _may_hold_it(site, recovery=recovery))
     if pending:
         return _recovering(pending) if recovery else _beginning(pending)
-    return decide(demand, survey(demand, known, residents, refused=refused))
+    return None
 
 
 def _may_hold_it(site: Site, *, recovery: bool) -> bool:

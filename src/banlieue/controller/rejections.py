@@ -40,6 +40,8 @@ _REMEDIES = {
     "agent",
     Reason.STORAGE_CLASS_NOT_AVAILABLE: "use a storageClass that is offered there, in spec.disks "
     "or by another class",
+    Reason.DISK_NOT_FOUND: "correct `existing` in spec.disks; the id was told when the disk was "
+    "retained, and its Provider lists it in status.retainedDisks",
     Reason.NETWORK_NOT_AVAILABLE: "use a network class and addresses that are offered there, in "
     "spec.networkInterfaces or by another class",
     Reason.FEATURE_UNSUPPORTED: "use a class without it in classRef, or a Provider that has it",

@@ -8,6 +8,7 @@ from banlieue.api import names
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.controller import facts, placement_check, teardown, writes
+from banlieue.controller.adopt_phases import follow_pin, locate
 from banlieue.controller.follow import follow_spec
 from banlieue.controller.kinds import Found
 from banlieue.controller.move_phases import gather, move
@@ -120,6 +121,8 @@ PHASES = (
     await_release,
     recreate_missing,
     redo_refused,
+    follow_pin,
+    locate,
     move,
     follow_spec,
 )

@@ -198,6 +198,7 @@ def _offer(provider: Obj | None) -> tuple[object, ...] | None:
         _condition(provider, ConditionType.READY).get("status"),
         unclaimed.get("complete"),
         unclaimed.get("owners"),
+        (provider.get("status") or {}).get("retainedDisks"),
     )
 
 

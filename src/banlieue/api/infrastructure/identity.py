@@ -8,9 +8,10 @@ from typing import Annotated
 from annotated_types import MaxLen
 from pydantic import Field
 
-from banlieue.api.markers import list_map
+from banlieue.api.markers import LIST_SET, list_map
 from banlieue.api.meta import Model
 from banlieue.api.types import (
+    DiskName,
     InterfaceName,
     Line,
     MacAddress,
@@ -41,7 +42,13 @@ class Reserved(Model):
         default=None, description="The backend's own number for the machine, where it needs one."
     )
     mac_addresses: Annotated[list[ReservedMac], MaxLen(16), list_map("nic")] = Field(
-        default_factory=list, description="MAC addresses, by interface."
+        default_factory=list,
+        description="MAC addresses, by interface. Of an adopted machine: those it came along with.",
+    )
+    adopted_disks: Annotated[list[DiskName], MaxLen(64), LIST_SET] = Field(
+        default_factory=list,
+        description="Names given to the disks an adopted machine came along with; none of them is "
+        "ever removed.",
     )
 
 

@@ -8,6 +8,7 @@ from banlieue.sdk.driver import MachineState
 from banlieue.sdk.machine.drift import Desired
 
 _MOST_INTERFACES = 16
+_MOST_DISKS = 64
 
 
 def as_adopted(want: Desired, spec: MachineSpec, seen: MachineState | None) -> Desired:
@@ -27,6 +28,7 @@ def as_adopted(want: Desired, spec: MachineSpec, seen: MachineState | None) -> D
         power=spec.power_state or seen.power,
         cpus=want.cpus or seen.cpus,
         memory_mib=want.memory_mib or seen.memory_mib,
+        removed_disks=tuple(set(want.removed_disks) - disks_it_had(spec)),
         nics=None if want.nics is None else tuple(dict.fromkeys([*want.nics, *sorted(came_along)])),
     )
 
@@ -38,14 +40,23 @@ def left_alone(spec: MachineSpec, listed: Collection[str]) -> frozenset[str]:
     return frozenset(_came_along(spec, ()) - set(listed))
 
 
+def disks_it_had(spec: MachineSpec) -> frozenset[str]:
+    """Names of the disks an adopted VM came along with: no edit of a spec ever removes them."""
+    instance = spec.instance if spec.adopt is not None else None
+    return frozenset(instance.reserved.adopted_disks if instance and instance.reserved else ())
+
+
 def reserved(seen: MachineState) -> Reserved | None:
-    """The interfaces a VM came along with, as its machine remembers them."""
+    """The devices a VM came along with, as its machine remembers them."""
     nics = [
         ReservedMac(nic=nic.name, address=nic.mac_address.lower())
         for nic in seen.nics or ()
         if nic.name is not None and nic.mac_address
     ]
-    return Reserved(mac_addresses=nics[:_MOST_INTERFACES]) if nics else None
+    disks = [disk.name for disk in seen.disks if disk.name is not None]
+    if not (nics or disks):
+        return None
+    return Reserved(mac_addresses=nics[:_MOST_INTERFACES], adopted_disks=disks[:_MOST_DISKS])
 
 
 def _came_along(spec: MachineSpec, otherwise: Collection[str]) -> set[str]:

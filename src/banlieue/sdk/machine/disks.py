@@ -27,6 +27,7 @@ from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.identity import Owner
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.machine import disk_drift, drift
+from banlieue.sdk.machine.adopted import disks_it_had
 from banlieue.sdk.machine.disk_drift import DiskProblem
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome
@@ -69,7 +70,7 @@ def kept_id(owner: Owner, uuid: str, disk: str) -> str:
 
 def removals(scope: Scope) -> tuple[DiskRemoval, ...]:
     """The disks that are to go; one that is listed again stays."""
-    listed = {disk.name for disk in wanted(scope)}
+    listed = {disk.name for disk in wanted(scope)} | disks_it_had(scope.machine.spec)
     return tuple(
         DiskRemoval(
             entry.name,

@@ -1,0 +1,62 @@
+"""What a VirtualMachine that adopts does beside what every other one does."""
+
+from banlieue.api.infrastructure.machine import Machine
+from banlieue.api.reasons import ConditionType
+from banlieue.controller import blueprint, writes
+from banlieue.controller.adoption import choose_anew, demand, untaken
+from banlieue.controller.kinds import Found, reference_to
+from banlieue.controller.placement import Unplaced
+from banlieue.controller.refer import remove_refused
+from banlieue.controller.scope import Scope
+from banlieue.sdk.conditions import false
+from banlieue.sdk.kube import Key
+from banlieue.sdk.outcome import CONTINUE, Outcome
+
+
+async def follow_pin(scope: Scope) -> Outcome:
+    """Does the pin name another Provider, and was nothing taken over at this one? Then go there."""
+    machine, raw, kind, where = scope.machine, scope.machine_raw, scope.kind, scope.place
+    pin = scope.vm.spec.provider_ref
+    if machine is None or raw is None or kind is None or where is None or pin is None:
+        return CONTINUE
+    asked = Key(pin.namespace or scope.key.namespace, pin.name)
+    if asked == where.provider or not untaken(machine) or scope.standing is None:
+        return CONTINUE
+    decision = choose_anew(scope, demand(scope))
+    target = scope.services.kind_at(asked)
+    if isinstance(decision, Unplaced) or target is None:
+        if isinstance(decision, Unplaced):
+            scope.wait_for_others()
+            kind_of = ConditionType.INFRASTRUCTURE_READY
+            scope.settle(false(kind_of, decision.reason, decision.message))
+        return CONTINUE
+    scope.record(decision.place, machine.spec.class_)
+    name = blueprint.machine_name(scope.vm, 0)
+    scope.reference = reference_to(target, Key(scope.key.namespace, name))
+    scope.drop_machine()
+    await scope.write_status()
+    return await remove_refused(scope, Found(kind, raw))
+
+
+async def locate(scope: Scope) -> Outcome:
+    """Does the machine object say where its VM was found? Classes are resolved there."""
+    machine, raw, kind = scope.machine, scope.machine_raw, scope.kind
+    if machine is None or raw is None or kind is None or not _to_locate(machine):
+        return CONTINUE
+    value = {"failureDomain": machine.status.failure_domain}
+    ops: writes.Ops = [{"op": "add", "path": "/spec/placement", "value": value}]
+    scope.take_machine(kind, await writes.patch(scope.ctx.api, kind, raw, ops))
+    scope.follow_machine()
+    return CONTINUE
+
+
+def _to_locate(machine: Machine) -> bool:
+    """Only once it is taken over: until then the backend may still move it, and nothing depends."""
+    spec = machine.spec
+    return (
+        spec.adopt is not None
+        and spec.provider_id is not None
+        and spec.placement is None
+        and machine.status.failure_domain is not None
+        and machine.metadata.deletion_timestamp is None
+    )
