@@ -1,4 +1,4 @@
-"""Settles what a restore left open: whose installation this is, and when recovery is over."""
+"""Settles what a restore left open: whose installation this is, and when recovery is going on."""
 
 import asyncio
 from typing import Any
@@ -15,6 +15,7 @@ _MANAGER = f"{names.GROUP}/recover"
 
 @click.command()
 @click.option("--confirm", is_flag=True, help="The other cluster is off for good: act here.")
+@click.option("--begin", is_flag=True, help="An older backup was restored: look before placing.")
 @click.option("--done", is_flag=True, help="Everything was restored: place new VMs again.")
 @click.option("--id", "installation_id", default="", help="Installation to go on with.")
 @click.option("--kubeconfig", envvar="KUBECONFIG", default="", metavar="FILE")
@@ -23,6 +24,7 @@ _MANAGER = f"{names.GROUP}/recover"
 def recover(
     *,
     confirm: bool,
+    begin: bool,
     done: bool,
     installation_id: str,
     kubeconfig: str,
@@ -34,14 +36,19 @@ def recover(
     \b
     --confirm  the backup of another cluster was restored here, and that cluster is off for good;
                until this is said, no VM is made, changed or destroyed
+    --begin    an older backup was restored here: VirtualMachines that were never placed wait until
+               every Provider read which VMs it holds; say it before the controller starts
     --done     all objects are back, so VirtualMachines that were never placed may be placed
     """  # noqa: D301 - click wants the character itself
-    if not (confirm or done):
-        raise click.UsageError("say --confirm, --done or both")
+    if not (confirm or begin or done):
+        raise click.UsageError("say --confirm, --begin or --done")
+    if begin and done:
+        raise click.UsageError("say either --begin or --done")
+    recovery = True if begin else False if done else None
     key = Key(system_namespace, names.INSTALLATION_CONFIG_MAP)
 
     async def act(api: ApiClient) -> str:
-        return await _settle(api, key, confirm=confirm, done=done, chosen=installation_id)
+        return await _settle(api, key, confirm=confirm, recovery=recovery, chosen=installation_id)
 
     try:
         click.echo(asyncio.run(with_client("recover", kubeconfig, kube_context, act)))
@@ -51,7 +58,9 @@ def recover(
         raise click.ClickException(error.message) from None
 
 
-async def _settle(api: ApiClient, key: Key, *, confirm: bool, done: bool, chosen: str) -> str:
+async def _settle(
+    api: ApiClient, key: Key, *, confirm: bool, recovery: bool | None, chosen: str
+) -> str:
     config_map = await api.get(CONFIG_MAPS, key)
     system = await api.get(NAMESPACES, Key("", "kube-system"))
     cluster = system["metadata"]["uid"]
@@ -64,9 +73,10 @@ async def _settle(api: ApiClient, key: Key, *, confirm: bool, done: bool, chosen
         said.append("confirmed for this cluster")
     if chosen:
         data[names.INSTALLATION_ID] = chosen
-    if done:
+    if recovery is not None:
+        said.append("in recovery" if recovery else "out of recovery")
         data.pop(names.INSTALLATION_RECOVERY, None)
-        said.append("out of recovery")
+        data |= {names.INSTALLATION_RECOVERY: "true"} if recovery else {}
     version = config_map["metadata"]["resourceVersion"]
     ops: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},
