@@ -12,6 +12,9 @@ from banlieue.sdk.conditions import false
 from banlieue.sdk.kube import Key
 from banlieue.sdk.outcome import CONTINUE, Outcome
 
+_SOON = 0.1
+"""Seconds until a machine object that nothing holds is gone."""
+
 
 async def follow_pin(scope: Scope) -> Outcome:
     """Does the pin name another Provider, and was nothing taken over at this one? Then go there."""
@@ -35,6 +38,7 @@ async def follow_pin(scope: Scope) -> Outcome:
     scope.reference = reference_to(target, Key(scope.key.namespace, name))
     scope.drop_machine()
     await scope.write_status()
+    scope.come_back(_SOON)
     return await remove_refused(scope, Found(kind, raw))
 
 

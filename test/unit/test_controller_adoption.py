@@ -1,0 +1,245 @@
+"""A VirtualMachine that adopts: which Provider it goes to, what it tells, and how it ends."""
+
+import pytest
+
+from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.kube import Key, Obj
+from test.kit.adopting import POLICY, adopting_world, legacy
+from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS, ControllerWorld
+
+
+def adopt(
+    world: ControllerWorld,
+    vm_id: str,
+    name: str = "db-1",
+    *,
+    accepted: bool = False,
+    **spec: object,
+) -> None:
+    """Make the VirtualMachine as a user does: with neither class nor image."""
+    key = world.add_vm(name, adopt={"id": vm_id, "accepted": accepted}, **spec)
+
+    def bare(obj: Obj) -> None:
+        for field in {"classRef", "imageRef"} - spec.keys():
+            obj["spec"].pop(field)
+
+    world.api.edit(VIRTUAL_MACHINES, key, bare)
+
+
+def pin(name: str) -> dict[str, str]:
+    return {"name": name, "namespace": SYSTEM}
+
+
+def edit_policy(world: ControllerWorld, provider: str, policy: object) -> None:
+    world.api.edit(PROVIDERS, Key(SYSTEM, provider), lambda obj: obj["spec"].update(policy=policy))
+
+
+def said(world: ControllerWorld, kind: str) -> tuple[str, str]:
+    found = world.condition(kind)
+    return found.get("status", ""), found.get("reason", "")
+
+
+async def test_it_is_told_what_is_there_and_nothing_is_taken_over_before_it_is_accepted() -> None:
+    world = adopting_world(one={})
+    vm = legacy(world, power="PoweredOff")
+    adopt(world, vm.uuid)
+    await world.settle()
+
+    status = world.status()
+    assert said(world, "Ready") == ("False", "AdoptionPending")
+    assert said(world, "Scheduled") == ("True", "Scheduled")
+    assert status["phase"] == "Pending"
+    assert status["observedPowerState"] == "PoweredOff"
+    assert status["observedFailureDomain"] == "one-a"
+    assert status["resources"] == {"cpus": 2, "memoryMiB": 4096}
+    assert status["interfaces"][0]["name"] == "eth0"
+    assert status["addresses"]
+    assert status["deletionPolicy"] == "Orphan"
+    assert "initialization" not in status
+    assert not vm.marked
+    machine = world.machine()
+    assert machine is not None
+    assert not {"placement", "class", "powerState", "imageRef"} & set(machine["spec"])
+    kinds = {it["type"] for it in status["conditions"]}
+    assert not {"Stalled", "Reconciling"} & kinds
+
+
+async def test_accepting_makes_it_a_machine_like_any_other() -> None:
+    world = adopting_world(one={})
+    vm = legacy(world, power="PoweredOff")
+    adopt(world, vm.uuid)
+    await world.settle()
+    world.edit_vm(adopt={"id": vm.uuid, "accepted": True})
+    await world.settle()
+
+    assert said(world, "Ready") == ("True", "Ready")
+    assert world.status()["phase"] == "Stopped", "nobody asked to start it"
+    assert world.status()["scheduled"]["failureDomain"] == "one-a"
+    machine = world.machine()
+    assert machine is not None
+    assert machine["spec"]["placement"] == {"failureDomain": "one-a"}
+
+    world.edit_vm(desiredPowerState="PoweredOn", classRef={"name": "small"})
+    await world.settle()
+    machine = world.machine()
+    assert machine is not None
+    assert machine["spec"]["powerState"] == "PoweredOn"
+    assert machine["spec"]["class"]["name"] == "small"
+    assert world.status()["phase"] == "Running"
+
+
+async def test_a_word_once_given_is_not_taken_back_from_the_machine() -> None:
+    world = adopting_world(one={})
+    vm = legacy(world)
+    adopt(world, vm.uuid, accepted=True)
+    await world.settle()
+    world.edit_vm(adopt={"id": vm.uuid, "accepted": False}, powerOffMode="Hard")
+    await world.settle()
+    machine = world.machine()
+    assert machine is not None
+    assert machine["spec"]["adopt"] == {"id": vm.uuid, "accepted": True}
+    assert machine["spec"]["powerOffMode"] == "Hard"
+
+
+async def test_of_several_providers_the_user_has_to_name_the_one() -> None:
+    world = adopting_world(one={}, two={"backend": "that"})
+    vm = legacy(world, 1)
+    adopt(world, vm.uuid, accepted=True)
+    await world.settle()
+    assert said(world, "Scheduled") == ("False", "AdoptionAmbiguous")
+    message = world.condition("Scheduled")["message"]
+    assert "spec.providerRef" in message
+    assert f"{SYSTEM}/one" in message
+    assert world.machines() == []
+
+    world.edit_vm(providerRef=pin("two"))
+    await world.settle()
+    assert said(world, "Ready") == ("True", "Ready")
+    assert world.machine(kind=THAT) is not None
+
+
+async def test_providers_that_do_not_let_the_namespace_adopt_do_not_count() -> None:
+    world = adopting_world(one={}, two={"policy": {}})
+    vm = legacy(world)
+    adopt(world, vm.uuid, accepted=True)
+    await world.settle()
+    assert said(world, "Ready") == ("True", "Ready")
+    assert world.status()["scheduled"]["providerName"] == "one"
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+async def test_without_leave_it_is_told_whom_to_ask_and_done_once_there_is(*, pinned: bool) -> None:
+    world = adopting_world(one={"policy": {}})
+    vm = legacy(world)
+    adopt(world, vm.uuid, accepted=True, **({"providerRef": pin("one")} if pinned else {}))
+    await world.settle()
+    assert said(world, "Scheduled") == ("False", "AdoptionNotAllowed")
+    assert "policy.adoption.allowedNamespaces" in world.condition("Scheduled")["message"]
+    assert world.machines() == []
+
+    edit_policy(world, "one", POLICY)
+    await world.settle()
+    assert said(world, "Ready") == ("True", "Ready")
+
+
+async def test_a_provider_that_is_not_the_tenants_business_is_no_provider() -> None:
+    told = []
+    for name in ("hidden", "nowhere"):
+        world = adopting_world(one={}, hidden={"allowedNamespaces": {"from": "Same"}})
+        adopt(world, "some-id", providerRef=pin(name))
+        await world.settle()
+        scheduled = world.condition("Scheduled")
+        told.append((scheduled["reason"], scheduled["message"].replace(name, "X")))
+    assert told[0] == told[1]
+
+
+async def test_a_wrong_pin_is_corrected_as_long_as_nothing_was_taken_over() -> None:
+    world = adopting_world(one={}, two={"backend": "that"})
+    vm = legacy(world, 1)
+    adopt(world, vm.uuid, accepted=True, providerRef=pin("one"))
+    await world.settle()
+    assert said(world, "Ready") == ("False", "AdoptionNotFound")
+
+    world.edit_vm(providerRef=pin("two"))
+    await world.settle()
+    assert said(world, "Ready") == ("True", "Ready")
+    assert world.machine(kind=THIS) is None
+    assert world.status()["scheduled"]["providerName"] == "two"
+
+
+async def test_a_pin_edited_afterwards_moves_nothing_by_surprise() -> None:
+    world = adopting_world(one={}, two={"backend": "that"})
+    vm = legacy(world)
+    adopt(world, vm.uuid, accepted=True, providerRef=pin("one"))
+    await world.settle()
+    world.edit_vm(providerRef=pin("two"))
+    await world.settle()
+    assert world.machine(kind=THIS) is not None
+    assert world.machine(kind=THAT) is None
+    assert vm in world.vms()
+
+
+async def test_deleting_before_it_is_accepted_leaves_the_vm_and_needs_no_provider() -> None:
+    world = adopting_world(one={})
+    vm = legacy(world)
+    adopt(world, vm.uuid)
+    await world.settle()
+    world.providers[0].down = True
+    world.delete_vm()
+    await world.settle()
+    assert world.vm() is None
+    assert world.machines() == []
+    assert not vm.marked
+
+
+async def test_an_adopted_machine_is_left_on_its_backend_unless_the_user_says_otherwise() -> None:
+    for policy, left in ((None, True), ("Orphan", True), ("Delete", False)):
+        world = adopting_world(one={})
+        vm = legacy(world)
+        adopt(world, vm.uuid, accepted=True, **({"deletionPolicy": policy} if policy else {}))
+        await world.settle()
+        world.delete_vm()
+        await world.settle()
+        assert world.vm() is None
+        assert (vm in world.vms()) is left
+        assert not (left and vm.marked)
+
+
+async def test_a_class_that_does_not_exist_is_told_before_anything_is_looked_for() -> None:
+    world = adopting_world(one={})
+    vm = legacy(world)
+    adopt(world, vm.uuid, classRef={"name": "nowhere"})
+    await world.settle()
+    assert said(world, "Scheduled") == ("False", "ClassNotFound")
+
+
+@pytest.mark.parametrize("before_reply", [True, False])
+@pytest.mark.parametrize("write", range(1, 8))
+async def test_a_controller_killed_at_any_write_ends_in_the_same_state(
+    write: int, *, before_reply: bool
+) -> None:
+    world = adopting_world(one={})
+    vm = legacy(world)
+    adopt(world, vm.uuid)
+    world.crash_at(write, before_reply=before_reply)
+    await world.settle()
+    world.edit_vm(adopt={"id": vm.uuid, "accepted": True})
+    await world.settle()
+    assert said(world, "Ready") == ("True", "Ready")
+    assert len(world.machines()) == 1
+    assert world.vms() == [vm]
+
+
+async def test_a_lost_machine_object_is_made_again_and_finds_its_vm() -> None:
+    world = adopting_world(one={})
+    vm = legacy(world)
+    adopt(world, vm.uuid, accepted=True)
+    await world.settle()
+    world.api.edit(THIS, Key(NAMESPACE, "db-1"), lambda obj: obj["metadata"].update(finalizers=[]))
+    world.api.drop(THIS, Key(NAMESPACE, "db-1"))
+    await world.settle()
+    machine = world.machine()
+    assert machine is not None
+    assert machine["spec"]["instance"]["uuid"] == vm.uuid
+    assert machine["spec"]["placement"] == {"failureDomain": "one-a"}
+    assert said(world, "Ready") == ("True", "Ready")
