@@ -34,6 +34,7 @@ from banlieue.sdk.kube import ApiError, Key, NotFound, Obj
 from banlieue.sdk.reconcile import Change, Context, Controller, Request, Watch
 from banlieue.sdk.testing.fakes import FakeClock, MemoryRecorder
 from banlieue.sdk.testing.memory_api import Call, MemoryApi, Moment
+from test.kit import kstatus
 from test.kit.fakeprovider import (
     CLUSTER_UID,
     KINDS,
@@ -45,6 +46,9 @@ from test.kit.fakeprovider import (
     Vm,
     conditions,
 )
+
+_OURS = frozenset({VIRTUAL_MACHINES, VM_IMAGES})
+"""Kinds whose status the controller writes; a tool that follows kstatus must cope with each."""
 
 _WRITES = {"create", "apply", "json_patch", "delete"}
 _MAX_PASSES = 3000
@@ -346,6 +350,8 @@ class ControllerWorld:
                 self._enqueue(controller, request)
 
     def _changed(self, change: Change) -> None:
+        if self._running is not None and change.new is not None and change.resource in _OURS:
+            assert not list(kstatus.faults_of(change.new)), change.new
         for controller, watch in list(self._engine.watches):
             if watch.resource == change.resource:
                 self._ask(controller, watch, copy.deepcopy(change))

@@ -32,6 +32,7 @@ from banlieue.sdk.driver import Connection, Driver, FailureDomain
 from banlieue.sdk.errors import DriverError
 from banlieue.sdk.kube import ApiError, Key, Obj
 from banlieue.sdk.machine.reconciler import MachineReconciler
+from banlieue.sdk.reconcile import Change
 from banlieue.sdk.simulated.backend import simulated_backend
 from banlieue.sdk.simulated.connect import Connector, Worlds
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
@@ -39,6 +40,7 @@ from banlieue.sdk.simulated.records import Vm, default_state
 from banlieue.sdk.simulated.world import USERNAME, World, account
 from banlieue.sdk.testing.fakes import FakeClock, MemoryRecorder, context_for
 from banlieue.sdk.testing.memory_api import MemoryApi
+from test.kit import kstatus
 
 T = TypeVar("T")
 
@@ -86,6 +88,12 @@ class ServedProvider:
         return call(self.driver)
 
 
+def _check_status(change: Change) -> None:
+    """A tool that follows kstatus must cope with every status of a machine."""
+    if change.resource == SIMULATED_MACHINES and change.new is not None:
+        assert not list(kstatus.faults_of(change.new)), change.new
+
+
 @dataclass
 class MachineBench:
     """Everything around one machine reconciler."""
@@ -105,6 +113,7 @@ class MachineBench:
         self.api = MemoryApi(now=self.clock.now)
         self.recorder = MemoryRecorder()
         self.troubles: dict[Key, DriverError] = {}
+        self.api.subscribe(_check_status)
         self._store_surroundings()
         self.restart()
 

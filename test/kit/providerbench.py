@@ -20,7 +20,7 @@ from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.provider.leases import ProviderLeases
 from banlieue.sdk.provider.reconciler import CONTROLLER, ProviderReconciler
 from banlieue.sdk.provider.sessions import ProviderSessions
-from banlieue.sdk.reconcile import Request, Result
+from banlieue.sdk.reconcile import Change, Request, Result
 from banlieue.sdk.testing.fakes import (
     FakeClock,
     FakeLease,
@@ -32,10 +32,17 @@ from banlieue.sdk.testing.fakes import (
 )
 from banlieue.sdk.testing.memory_api import MemoryApi
 from banlieue.sdk.testing.scripted import MACHINES, ScriptedEndpoint, scripted_backend
+from test.kit import kstatus
 
 KEY = Key("ns", "prod")
 CREDENTIALS = Key("ns", "creds")
 PASSWORD = "right"
+
+
+def _check_status(change: Change) -> None:
+    """A tool that follows kstatus must cope with every status of a Provider."""
+    if change.resource == PROVIDERS and change.new is not None:
+        assert not list(kstatus.faults_of(change.new)), change.new
 
 
 def no_thread(*_arguments: object, **_options: object) -> None:
@@ -47,6 +54,7 @@ class ProviderBench:
 
     def __init__(self) -> None:
         self.api = MemoryApi()
+        self.api.subscribe(_check_status)
         self.clock = FakeClock()
         self.recorder = MemoryRecorder()
         self.queue = MemoryQueue()

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from test.kit import kstatus
+
 Object = Mapping[str, Any]
 
 OURS: Final = "banlieue.io/"
@@ -54,6 +56,8 @@ def faults_of(obj: Object, before: Object | None = None) -> Iterator[str]:
         yield f"observedGeneration {observed} is ahead of generation {generation}"
     if status and _has_null(status):
         yield "the status has a null"
+    if status != ((before or {}).get("status") or {}):
+        yield from kstatus.faults_of(obj)
 
 
 def _condition_faults(item: Mapping[str, Any], generation: int) -> Iterator[str]:
