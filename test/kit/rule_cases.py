@@ -205,6 +205,18 @@ _USERS: Final = (
         before={"spec.disks": [{"name": "data", "sizeGiB": 10}]},
     ),
     Case(
+        "existing is not for disk root, which is made from the image: list the disk under another "
+        "name",
+        (*_VM, *_MACHINES),
+        {"spec.disks": [{"name": "root", "existing": "db-data-0123abcd"}]},
+    ),
+    Case(
+        "existing is not for disk root, which is made from the image: list the disk under another "
+        "name",
+        _MACHINE_TEMPLATES,
+        _in_template({"spec.disks": [{"name": "root", "existing": "db-data-0123abcd"}]}),
+    ),
+    Case(
         "existing is fixed for a listed disk: remove this disk and add one of another name",
         (*_VM, *_MACHINES),
         {"spec.disks": [{"name": "data", "sizeGiB": 10, "existing": "disk-7"}]},

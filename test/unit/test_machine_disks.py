@@ -95,9 +95,11 @@ async def test_a_smaller_class_shrinks_nothing_and_holds_up_nothing_else(
         hardware = {"cpus": cpus, "memoryMiB": 2048, "disks": [ROOT, data(size)]}
         return {"name": name, "hash": f"{size:016x}", "hardware": hardware}
 
-    bench.make_machine(cpus=None, memoryMiB=None, disks=[], **{"class": of_class("large", 8, 1)})
+    large: dict[str, Any] = {"class": of_class("large", 8, 1)}
+    bench.make_machine(cpus=None, memoryMiB=None, disks=[], **large)
     await bench.run()
-    bench.edit(**{"class": of_class("small", 5, 4)})
+    small: dict[str, Any] = {"class": of_class("small", 5, 4)}
+    bench.edit(**small)
     await bench.run()
     assert disks(bench)["data"].size_gib == 8
     assert bench.vms()[0].cpus == 4
@@ -264,11 +266,11 @@ async def test_of_two_machines_that_list_a_disk_the_older_one_gets_it(
     later, older = Key(MACHINE.namespace, "a-later"), Key(MACHINE.namespace, "z-older")
     for key, created in ((later, "2026-02-02T00:00:00Z"), (older, "2026-02-01T00:00:00Z")):
         bench.make_machine(key, disks=[ROOT, {"name": "old", "existing": told}])
-        bench.api.edit(
-            SIMULATED_MACHINES,
-            key,
-            lambda obj, at=created: obj["metadata"].update(creationTimestamp=at),
-        )
+
+        def born(obj: Obj, at: str = created) -> None:
+            obj["metadata"]["creationTimestamp"] = at
+
+        bench.api.edit(SIMULATED_MACHINES, key, born)
     for key in (later, older, later):
         await bench.run(key)
     assert bench.condition("Ready", later) == ("False", "DiskInUse")
