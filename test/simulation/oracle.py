@@ -36,7 +36,10 @@ class Violation(Exception):
 
 @dataclass(slots=True)
 class Made:
-    """A VM that a driver made."""
+    """A VM that a driver made.
+
+    `left` is nobody's any more; `lost` with its VirtualMachine in a restore, and could be found.
+    """
 
     world: str
     vm_id: str
@@ -46,6 +49,7 @@ class Made:
     name: str
     mark: str
     left: bool = False
+    lost: bool = False
     unmarked: bool = False
     mark_touched: float = -1e9
 
@@ -123,10 +127,14 @@ class Oracle:
                 self._leave_lost()
 
     def _leave_lost(self) -> None:
-        """VMs whose VirtualMachines did not come back are nobody's; they are reported, and stay."""
+        """VMs whose VirtualMachines did not come back are reported, and stay.
+
+        They are nobody's until somebody creates an object of that name, which gets no other VM.
+        """
         there = {obj["metadata"]["name"] for obj in self.cluster.virtual_machines()}
         for made in self.made.values():
-            made.left = made.left or made.owner not in there
+            if not made.left and made.owner not in there:
+                made.left = made.lost = True
 
     def note_foreign(self, world: SimWorld, vm_id: str) -> None:
         """This VM is not ours and stays as it is now; gone ones are forgotten."""
@@ -157,6 +165,7 @@ class Oracle:
         made = self.made.get((world.name, vm_id))
         if made is not None:
             made.mark_touched = self.cluster.loop.time()
+            made.lost = False
 
     # The API.
 
@@ -170,6 +179,8 @@ class Oracle:
     def _written(self, change: Change) -> None:
         if change.resource == VIRTUAL_MACHINES:
             self._follow_wish(change)
+        if change.resource == PROVIDERS and not self.restoring:
+            self._follow_provider(change)
         if change.resource == SIMULATED_MACHINES and change.new is not None:
             self._follow_rebind(change.new)
         new, old = change.new, change.old
@@ -209,8 +220,15 @@ class Oracle:
         uuid = ((machine.get("spec") or {}).get("instance") or {}).get("uuid")
         for made in self.made.values():
             if made.uuid == uuid and made.left and not self._has_other(made):
-                made.left = False
+                made.left = made.lost = False
                 self.leaked.pop(made.uuid, None)
+
+    def _follow_provider(self, change: Change) -> None:
+        """Nobody tells of the VMs on a Provider that is gone or goes."""
+        if change.new is None or change.new["metadata"].get("deletionTimestamp"):
+            for made in self.made.values():
+                if made.world == change.key.name:
+                    made.lost = False
 
     def _has_other(self, made: Made) -> bool:
         """Whether its owner got another VM since this one was left."""
@@ -285,6 +303,7 @@ class Oracle:
 
     def _moved(self, world: SimWorld) -> None:
         self._take_in(world)
+        self._lose_sight(world)
         self._check_single()
         self._check_foreign(world)
 
@@ -307,6 +326,22 @@ class Oracle:
             self.made[key] = Made(
                 world.name, vm.id, mark.owner.name, mark.epoch, vm.uuid, vm.name, vm.mark or ""
             )
+            self._judge_second(self.made[key])
+
+    def _judge_second(self, fresh: Made) -> None:
+        """An owner whose VM was lost with a restore, and can be seen, gets no second one."""
+        for made in self.made.values():
+            same = (made.owner, made.epoch) == (fresh.owner, fresh.epoch)
+            if made is not fresh and made.lost and same:
+                lost = f"the one it lost is on {made.world}"
+                self.blame(f"{fresh.owner} got a VM on {fresh.world}, and {lost}")
+
+    def _lose_sight(self, world: SimWorld) -> None:
+        """What is hidden, or on a backend that is not told from another, cannot be found."""
+        strange = world.state.identity != f"backend-{world.name}"
+        for made in self.made.values():
+            if made.world == world.name and made.lost:
+                made.lost = not (strange or world.state.vms[made.vm_id].hidden)
 
     def _check_single(self) -> None:
         owners = Counter((it.owner, it.epoch) for it in self.made.values() if not it.left)

@@ -10,12 +10,14 @@ from banlieue.api.infrastructure.machine import Instance, TeardownMode
 from banlieue.controller import refer, virtualmachine, vm_phases
 from banlieue.controller import teardown as decisions
 from banlieue.controller.scope import Scope as VmScope
+from banlieue.controller.traces import Traces
 from banlieue.sdk.driver import MachineRef, MachineState
 from banlieue.sdk.errors import AbsenceUnproven
 from banlieue.sdk.machine import life, reconciler, teardown, writes
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome
 from banlieue.sdk.provider import phases
+from banlieue.sdk.provider.claims import Claims
 from banlieue.sdk.provider.session import ProviderSession
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.world import Json
@@ -171,6 +173,12 @@ def make_again_when_missing() -> None:
     _swap(reconciler, look_, look)
 
 
+def forget_vanished_objects() -> None:
+    """A machine object that vanished is forgotten until the backend is read the next time."""
+    _put(Claims, follow=lambda _self, _machines, _now: frozenset())
+    _put(Traces, claims=lambda _self, _owner, _digest, _settled: {})
+
+
 def _swap(module: Any, old: Callable[..., Any], new: Callable[..., Any]) -> None:  # noqa: ANN401 - a module
     """Put another phase into the place of one."""
     module.PHASES = tuple(new if phase is old else phase for phase in module.PHASES)
@@ -197,6 +205,7 @@ BUGS: dict[str, Callable[[], None]] = {
         destroy_foreign_disks,
         forget_finalizer,
         make_again_when_missing,
+        forget_vanished_objects,
     )
 }
 

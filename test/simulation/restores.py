@@ -56,6 +56,7 @@ class Restores(Actor):
         with self.oracle.restore():
             self.cluster.roll_back(self.etcd[number])
         if self.rng.random() < 0.5:
+            self._begin_recovery()
             self._restart_all()
 
     def wipe_status(self) -> None:
@@ -103,6 +104,7 @@ class Restores(Actor):
                     for obj in list(self.cluster.api.look(kind)):
                         self._force(kind, Key.of(obj))
             if self.rng.random() < 0.5:
+                self._begin_recovery()
                 self._restart_all()
             self.rng.shuffle(saved)
             for kind, obj in saved:
@@ -135,11 +137,15 @@ class Restores(Actor):
         for role in (CONTROLLER, *self.cluster.names):
             self.cluster.start(role)
 
-    def _recover(self) -> None:
+    def _begin_recovery(self) -> None:
+        """What an admin says when no process lives on that saw what was there before."""
         key = Key(SYSTEM, names.INSTALLATION_CONFIG_MAP)
         if self.cluster.api.look_at(CONFIG_MAPS, key) is not None:
             recovery = {names.INSTALLATION_RECOVERY: "true"}
             self.cluster.api.edit(CONFIG_MAPS, key, lambda it: it["data"].update(recovery))
+
+    def _recover(self) -> None:
+        self._begin_recovery()
         for world in self.cluster.worlds.values():
             # Who registers a Provider anew looks first that the right backend answers.
             own = f"backend-{world.name}"

@@ -17,6 +17,7 @@ FOUND_WITHIN = {
     "destroy_when_alive": 200,
     "believe_absence": 200,
     "trust_any_backend": 200,
+    "forget_vanished_objects": 100,
 }
 """Planted bugs that so few schedules find; the others in `planted` are rarer, for longer runs."""
 
