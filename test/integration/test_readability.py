@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from test.kit import kstatus
 from test.kit.installed import Registered
+from test.kit.running import VMS
 from test.kit.stack import Object, condition, vm_class
 from test.kit.waiting import wait_until
 from test.kit.watched import AtWork
@@ -126,6 +128,47 @@ def test_the_tables_of_admins_tell_all_that_matters(at_work: AtWork) -> None:
     assert (row["NAME"], row["OS"], row["VERSION"]) == ("ubuntu", "ubuntu", "24.04")
     assert (row["ARCH"], row["READY"]) == ("amd64", "1/1")
     registered.clear()
+
+
+def test_kubectl_waits_for_what_it_is_asked_for_and_tools_agree(at_work: AtWork) -> None:
+    registered = at_work.registered
+    registered.create("db")
+    wait = partial(_kubectl_wait, registered, "vm/db")
+    wait("condition=Ready")
+    wait("condition=UpToDate")
+    wait("jsonpath={.status.phase}=Running")
+    assert (
+        kstatus.status_of(registered.kube.get(VMS, "db", registered.namespace))
+        is kstatus.Status.CURRENT
+    )
+
+    off = {"spec": {"desiredPowerState": "PoweredOff"}}
+    registered.kube.patch(VMS, "db", off, registered.namespace)
+    wait("jsonpath={.status.observedPowerState}=PoweredOff")
+    wait("condition=Ready")  # off as asked for is Ready
+    assert (
+        kstatus.status_of(registered.kube.get(VMS, "db", registered.namespace))
+        is kstatus.Status.CURRENT
+    )
+
+    with registered.target.slow_tasks(2.0):
+        registered.kube.delete(VMS, "db", registered.namespace)
+        assert (
+            kstatus.status_of(registered.kube.get(VMS, "db", registered.namespace))
+            is kstatus.Status.TERMINATING
+        )
+        wait("delete")
+    assert registered.find("db") is None
+
+
+def _tools_say(registered: Registered) -> kstatus.Status:
+    return kstatus.status_of(registered.kube.get(VMS, "db", registered.namespace))
+
+
+def _kubectl_wait(registered: Registered, what: str, until: str) -> None:
+    registered.stack.control_plane.kubectl(
+        "wait", what, f"--for={until}", "--timeout=60s", f"--namespace={registered.namespace}"
+    )
 
 
 def test_whatever_is_wrong_is_told_in_one_sentence_with_a_remedy(at_work: AtWork) -> None:

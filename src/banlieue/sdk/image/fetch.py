@@ -57,9 +57,9 @@ class _HttpDownload:
                 done += len(piece)
                 yield piece
         except (OSError, http.client.HTTPException) as error:
-            raise _failed(f"the connection broke after {done} bytes") from error
+            raise _failed("the connection to the image's server broke") from error
         if self.total is not None and done < self.total:
-            raise _failed(f"the connection ended after {done} of {self.total} bytes")
+            raise _failed("the image's server ended before it had sent everything")
 
 
 @contextmanager
