@@ -16,6 +16,7 @@ from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
 from banlieue.providers.vsphere.backend import BACKEND
+from banlieue.providers.vsphere.devices import disk_id
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.sdk.driver import Backend, Connection, FailureDomain
 from banlieue.sdk.testing.conformance_target import ConformanceTarget, RawVm
@@ -142,7 +143,7 @@ class VSphereTarget(ConformanceTarget):
             found = [
                 device
                 for device in hardware
-                if isinstance(device, vim.vm.device.VirtualDisk) and device.backing.fileName == disk
+                if isinstance(device, vim.vm.device.VirtualDisk) and disk_id(device) == disk
             ]
             changes = [
                 vim.vm.device.VirtualDeviceSpec(operation="remove", device=device)

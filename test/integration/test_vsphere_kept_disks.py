@@ -1,0 +1,101 @@
+"""Kept disks on a vCenter: what was begun is undone, and an admin's hands are noticed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from pyVmomi import vim
+
+from banlieue.api.reasons import Reason
+from banlieue.api.types import PowerState
+from banlieue.providers.vsphere import kept
+from banlieue.providers.vsphere.devices import virtual_disks
+from banlieue.providers.vsphere.driver import VSphereDriver
+from banlieue.sdk.errors import NeedsOperator
+from banlieue.sdk.testing.conformance_disks import follow, with_disks, with_existing
+from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, seen
+from test.kit.vsphere_client import VSphereClient
+from test.kit.vsphere_target import VSphereTarget, vsphere_target
+
+pytestmark = pytest.mark.slow
+
+KEPT = "web-data-1"
+
+
+@pytest.fixture(scope="module")
+def vcenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
+    with vsphere_target(tmp_path_factory.mktemp("vcsim")) as target:
+        yield target
+
+
+@pytest.fixture
+def bench(vcenter: VSphereTarget) -> Iterator[Bench]:
+    with vcenter.backend.connect(vcenter.connection()) as driver:
+        yield Bench(vcenter, driver)
+
+
+def _driver(bench: Bench) -> VSphereDriver:
+    assert isinstance(bench.driver, VSphereDriver)
+    return bench.driver
+
+
+def _keep(bench: Bench) -> AnyPlan:
+    """A VM that is gone, and whose disk is kept."""
+    plan = replace(with_disks(bench.plan(), data=1), power=PowerState.POWERED_OFF)
+    ref, driver = seen(plan, bench.ensure(plan)), _driver(bench)
+    bench.run(plan, lambda: driver.keep_disks(ref, {"data": KEPT}))
+    bench.delete(ref, plan)
+    return plan
+
+
+def test_a_disk_that_was_taken_and_never_attached_is_given_back(bench: Bench) -> None:
+    """The process died between the rename and the reconfiguration, and then the VM is deleted."""
+    driver, plan = _driver(bench), _keep(bench)
+    owner = plan.ref.owner
+    other = with_existing(bench, plan, "other", KEPT)
+    ref = seen(other, bench.ensure(other))
+    task = driver.update(other, bench.state(other))
+    assert task is not None
+    bench.finish(task)
+    assert driver.kept_disk(owner, KEPT) is None, "the rename is what makes it this VM's alone"
+    assert [disk.name for disk in bench.state(other).disks] == ["root"]
+
+    with bench.connect() as later:
+        again = Bench(bench.target, later)
+        assert isinstance(later, VSphereDriver)
+        again.run(other, lambda: later.keep_disks(ref, {"old": KEPT}))
+        again.delete(ref, other)
+        assert later.kept_disk(owner, KEPT) is not None
+        assert [disk.id for disk in later.kept_disks(owner.installation_id)] == [KEPT]
+
+
+def test_a_kept_disk_that_an_admin_attached_is_left_to_him(
+    bench: Bench, vcenter: VSphereTarget
+) -> None:
+    plan = _keep(bench)
+    rescue = bench.ensure(bench.plan("rescue")).backend_id
+    path = kept.file("LocalDS_0", plan.ref.owner, KEPT)
+    with VSphereClient(vcenter.vcenter.url, ca_pem=vcenter.vcenter.ca_pem) as admin:
+        admin.login(vcenter.vcenter.username, vcenter.vcenter.password)
+        machine = admin.reference(vim.VirtualMachine, rescue)
+        hardware = admin.read(machine, "config.hardware.device")["config.hardware.device"]
+        beside = virtual_disks(hardware)[0]
+        disk = vim.vm.device.VirtualDisk(
+            key=-1,
+            controllerKey=beside.controllerKey,
+            unitNumber=9,
+            capacityInKB=0,
+            backing=vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
+                fileName=path, diskMode="persistent"
+            ),
+        )
+        change = vim.vm.device.VirtualDeviceSpec(operation="add", device=disk)
+        admin.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(deviceChange=[change])))
+
+    other = with_existing(bench, plan, "other", KEPT)
+    bench.ensure(other)
+    with pytest.raises(NeedsOperator) as refusal:
+        follow(bench, other)
+    assert refusal.value.reason is Reason.DISK_IN_USE
+    assert "rescue" in refusal.value.message
+    assert bench.state(other).power == PowerState.POWERED_OFF
