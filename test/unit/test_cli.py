@@ -20,7 +20,7 @@ def runner() -> CliRunner:
 
 
 @pytest.mark.parametrize(
-    "command", ["controller", "provider", "dev", "crds", "recover", "schedule"]
+    "command", ["controller", "provider", "dev", "crds", "recover", "schedule", "adopt"]
 )
 def test_every_command_explains_itself(runner: CliRunner, command: str) -> None:
     answer = runner.invoke(main.cli, [command, "--help"])

@@ -1,5 +1,7 @@
 """A VirtualMachine that adopts: which Provider it goes to, what it tells, and how it ends."""
 
+from typing import Any
+
 import pytest
 
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
@@ -14,7 +16,7 @@ def adopt(
     name: str = "db-1",
     *,
     accepted: bool = False,
-    **spec: object,
+    **spec: Any,  # noqa: ANN401 - JSON
 ) -> None:
     """Make the VirtualMachine as a user does: with neither class nor image."""
     key = world.add_vm(name, adopt={"id": vm_id, "accepted": accepted}, **spec)
@@ -131,7 +133,8 @@ async def test_providers_that_do_not_let_the_namespace_adopt_do_not_count() -> N
 async def test_without_leave_it_is_told_whom_to_ask_and_done_once_there_is(*, pinned: bool) -> None:
     world = adopting_world(one={"policy": {}})
     vm = legacy(world)
-    adopt(world, vm.uuid, accepted=True, **({"providerRef": pin("one")} if pinned else {}))
+    pinning: dict[str, Any] = {"providerRef": pin("one")} if pinned else {}
+    adopt(world, vm.uuid, accepted=True, **pinning)
     await world.settle()
     assert said(world, "Scheduled") == ("False", "AdoptionNotAllowed")
     assert "policy.adoption.allowedNamespaces" in world.condition("Scheduled")["message"]
@@ -196,7 +199,8 @@ async def test_an_adopted_machine_is_left_on_its_backend_unless_the_user_says_ot
     for policy, left in ((None, True), ("Orphan", True), ("Delete", False)):
         world = adopting_world(one={})
         vm = legacy(world)
-        adopt(world, vm.uuid, accepted=True, **({"deletionPolicy": policy} if policy else {}))
+        given: dict[str, Any] = {"deletionPolicy": policy} if policy else {}
+        adopt(world, vm.uuid, accepted=True, **given)
         await world.settle()
         world.delete_vm()
         await world.settle()

@@ -37,7 +37,12 @@ def existing(bench: MachineBench, name: str = "legacy", **how: object) -> Vm:
 
 
 def adopting(
-    bench: MachineBench, vm_id: str, key: Key = MACHINE, *, accepted: bool = False, **spec: object
+    bench: MachineBench,
+    vm_id: str,
+    key: Key = MACHINE,
+    *,
+    accepted: bool = False,
+    **spec: Any,  # noqa: ANN401 - JSON
 ) -> None:
     """A machine object as the controller makes it for a VirtualMachine that adopts."""
     adopt = {"id": vm_id, **({"accepted": True} if accepted else {})}

@@ -19,6 +19,7 @@ def cli() -> None:
     banlieue controller          places VirtualMachines and mirrors their status
     banlieue provider vsphere    turns VSphereMachines into VMs on a vCenter
     banlieue schedule -f FILE    tells where VirtualMachines would be placed, and why not elsewhere
+    banlieue adopt plan          proposes VirtualMachines for VMs that exist already
     banlieue crds                prints the CustomResourceDefinitions to apply first
 
     Roles talk to the cluster of --kubeconfig, $KUBECONFIG or the pod they run in, and end in
@@ -27,9 +28,10 @@ def cli() -> None:
 
 
 def _register() -> None:
-    from banlieue.cli import crds, recover, roles, schedule
+    from banlieue.cli import adopt, crds, recover, roles, schedule
 
-    for command in (*roles.COMMANDS, schedule.schedule, crds.crds, recover.recover):
+    others = (schedule.schedule, adopt.adopt, crds.crds, recover.recover)
+    for command in (*roles.COMMANDS, *others):
         cli.add_command(command)
 
 
