@@ -1,9 +1,14 @@
 """Changes: some are asked for, some are made by others, and none costs a VM."""
 
+from typing import Any
+
 import pytest
 
+from test.kit.installed import READY_SECONDS
+from test.kit.running import VMS
 from test.kit.stack import condition
-from test.kit.story import Story
+from test.kit.story import STORAGE, Story
+from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +42,43 @@ def test_a_vm_grows_into_a_larger_class(story: Story) -> None:
     story.condition("db", "UpToDate", "True", "UpToDate")
     story.ready("db")
     assert story.backend_vm("db").uuid == before.uuid
+
+
+def test_a_disk_is_added_grows_and_outlives_its_vm(story: Story) -> None:
+    """Story 9: grow. A disk that is retained is found again by the id that was told."""
+    story.vm("ledger")
+    story.ready("ledger")
+    before = story.backend_vm("ledger")
+
+    data = {"name": "data", "sizeGiB": 1, "storageClass": STORAGE, "reclaimPolicy": "Retain"}
+    story.edit("ledger", disks=[data])
+    story.sees("ledger", lambda vm: _disks(vm).get("data", {}).get("sizeGiB") == 1, told="added")
+    story.edit("ledger", disks=[{**data, "sizeGiB": 2}])
+    story.sees("ledger", lambda vm: _disks(vm)["data"]["sizeGiB"] == 2, told="grown")
+    story.condition("ledger", "UpToDate", "True", "UpToDate")
+    story.ready("ledger")
+    assert story.backend_vm("ledger").id == before.id
+    told = _disks({"status": story.status("ledger")})["data"]["retainID"]
+
+    story.kube.delete(VMS, "ledger", story.team)
+    wait_until(
+        lambda: [disk["id"] for disk in story.provider()["status"].get("retainedDisks", [])],
+        READY_SECONDS,
+        "the Provider lists the disk",
+    )
+    (listed,) = story.provider()["status"]["retainedDisks"]
+    assert (listed["id"], listed["namespace"]) == (told, story.team)
+
+    story.vm("audit", disks=[{"name": "old", "existing": told, "reclaimPolicy": "Delete"}])
+    story.ready("audit")
+    assert _disks({"status": story.status("audit")})["old"]["sizeGiB"] == 2
+    story.edit("audit", disks=[])
+    story.sees("audit", lambda vm: "old" not in _disks(vm), told="gone, as its policy says")
+    story.ready("audit")
+
+
+def _disks(vm: dict[str, Any]) -> dict[str, Any]:
+    return {disk["name"]: disk for disk in vm["status"].get("resources", {}).get("disks", [])}
 
 
 def _size(vm: dict[str, object]) -> tuple[object, object]:
