@@ -11,6 +11,7 @@ from banlieue.api.infrastructure.machine import TeardownMode
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy
+from banlieue.api.v1alpha1.provider import ProviderMode
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.sdk.driver import DiskDetacher, DiskState, Driver, MachineRef, MarkRemover, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
@@ -24,9 +25,20 @@ _SOON = 0.2
 
 
 async def check_paused(scope: Scope) -> Outcome:
-    """Does the Provider ask for hands off? Then not even a finalizer changes."""
-    if scope.open.provider.spec.paused:
+    """Does the Provider ask for hands off? Then not even a finalizer changes.
+
+    Nor does one in a drill: what is restored beside the original is looked at and nothing else.
+    """
+    spec = scope.open.provider.spec
+    if spec.paused:
         return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused", life.SLOW)
+    if spec.mode is ProviderMode.READ_ONLY:
+        return Wait(
+            Reason.PROVIDER_PAUSED,
+            "the Provider is read-only, so nothing is destroyed or released; set its mode to "
+            "ReadWrite, or delete the Provider to let go of what was to be released",
+            life.SLOW,
+        )
     return CONTINUE
 
 
