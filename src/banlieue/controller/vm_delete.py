@@ -14,6 +14,8 @@ from banlieue.sdk.conditions import Finding
 from banlieue.sdk.kube import Key
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 
+_SOON = 0.1
+
 
 async def check_held(scope: Scope) -> Outcome:
     """Do we hold the object at all?"""
@@ -91,6 +93,8 @@ async def _remove(scope: Scope, found: Found) -> tuple[str, str] | None:
         await teardown.delete(api, found)
         if not found.obj["metadata"].get("finalizers"):
             return None  # no provider ever took it up, and this very version is deleted
+        if _without_provider(scope, found):
+            scope.come_back(_SOON)  # nobody else takes the next step
     elif await teardown.release_from_gone_provider(api, found):
         return None
     return _without_provider(scope, found) or _reported(found)
