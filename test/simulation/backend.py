@@ -1,13 +1,11 @@
 """A simulated hypervisor in the simulator: under virtual time, watched by the oracle."""
 
 import asyncio
-import functools
 from collections.abc import Callable
 from contextvars import Context
 from random import Random
 from typing import Any
 
-from banlieue.sdk.simulated import world as worlds
 from banlieue.sdk.simulated.faults import ConnectionLost, NotConnected, WorldFault
 from banlieue.sdk.simulated.records import State
 from banlieue.sdk.simulated.world import Json, Params, World
@@ -16,8 +14,6 @@ from test.simulation.loop import VirtualClock, VirtualLoop
 
 _AT_ONCE = frozenset({"login", "logout", "changes"})
 _READS = frozenset({"login", "logout", "changes", "about", "domains", "image", "find", "task"})
-
-worlds.digest = functools.lru_cache(maxsize=64)(worlds.digest)  # a slow hash on purpose, elsewhere
 
 
 class SimWorld(World):

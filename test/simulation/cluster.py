@@ -55,6 +55,12 @@ class Cluster:
         text = "\n".join((*self.lines, f"steps {self.loop.steps}"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    def forget(self) -> None:
+        """Begin a new transcript, and let go of what nobody needs any more."""
+        self.lines.clear()
+        self.processes = [it for it in self.processes if not it.dead]
+        self.loop.forget()
+
     # Backends.
 
     def add_world(self, name: str, state: State) -> SimWorld:
@@ -143,6 +149,12 @@ class Cluster:
         key = Key(platform.SYSTEM, names.INSTALLATION_CONFIG_MAP)
         found = self.api.look_at(CONFIG_MAPS, key) or {}
         return (found.get("data") or {}).get(names.INSTALLATION_RECOVERY) == "true"
+
+    def end_recovery(self) -> None:
+        """`banlieue recover --done`."""
+        key = Key(platform.SYSTEM, names.INSTALLATION_CONFIG_MAP)
+        if self.recovers:
+            self.api.edit(CONFIG_MAPS, key, lambda it: it["data"].pop(names.INSTALLATION_RECOVERY))
 
     def forget_providers(self) -> None:
         """The Providers of a rebuilt cluster: as their admins wrote them, with new uids."""

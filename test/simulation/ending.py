@@ -37,6 +37,16 @@ class Ending(Actor):
                 self.edit(obj["metadata"]["name"], paused=None, deletionProtection=None)
         self._heal_processes()
 
+    def tidy_up(self) -> None:
+        """Before the next schedule: what was left to users is gone, a recovery is through."""
+        for (name, vm_id), made in list(self.oracle.made.items()):
+            if made.left or made.unmarked:
+                world = self.cluster.worlds[name]
+                self.oracle.note_removed(world, vm_id)
+                world.act("remove", vm=vm_id)
+        self.cluster.end_recovery()
+        self.oracle.begin_anew()
+
     def _accept_identities(self, name: str) -> None:
         """Machines that took up their VMs while the backend told another identity go on."""
         told = set()

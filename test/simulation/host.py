@@ -33,6 +33,7 @@ class _Quiet:
     def __getattr__(self, name: str) -> "_Quiet":
         if name.startswith("__"):
             raise AttributeError(name)
+        setattr(self, name, self)  # found at once the next time
         return self
 
     def __call__(self, *_arguments: object, **_options: object) -> "_Quiet":

@@ -157,6 +157,11 @@ class VirtualLoop:
 
     # What the simulator does.
 
+    def forget(self) -> None:
+        """Let go of tasks that are done, and count steps anew."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self.steps = 0
+
     def halt(self) -> None:
         """Run nothing more."""
         self._halted = True

@@ -81,6 +81,7 @@ class Oracle:
     restoring: bool = False
     restored: bool = False
     late_calls: bool = False
+    _late_before: bool = False
     _call: Call | None = None
 
     def watch(self) -> None:
@@ -111,9 +112,18 @@ class Oracle:
 
     def forget_calls(self) -> None:
         """Every process ended: no call of theirs is on its way, unless some may come late."""
-        if not self.late_calls:
+        if not (self.late_calls or self._late_before):
             for wish in self.wishes.values():
                 wish.destroy_until = wish.orphan_until = -1e9
+
+    def begin_anew(self) -> None:
+        """What may be missing already stays so; what else happened is over."""
+        there = {obj["metadata"]["name"] for obj in self.cluster.virtual_machines()}
+        self.removed = {name for name in there if self.may_miss(name)}
+        self.torn &= there
+        self.ended.clear()
+        self.restored = False
+        self._late_before, self.late_calls = self.late_calls, False
 
     @contextmanager
     def restore(self) -> Iterator[None]:
@@ -155,7 +165,7 @@ class Oracle:
         for disk in vm.disks if vm else ():
             self.foreign_disks.get(world.name, {}).pop(disk.id, None)
         made = self.made.pop((world.name, vm_id), None)
-        if made is not None:
+        if made is not None and not made.left:
             self.removed.add(made.owner)
             self.ended.add(made.owner)
         self.foreign.pop((world.name, vm_id), None)

@@ -53,6 +53,7 @@ def no_intent_uid() -> None:
         intent = scope.machine.spec.teardown
         if intent is not None:
             uid = scope.machine.metadata.uid or ""
+            scope.machine = scope.machine.model_copy(deep=True)
             scope.machine.spec.teardown = intent.model_copy(update={"uid": uid})
         return await checked(scope)
 

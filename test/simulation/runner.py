@@ -1,4 +1,4 @@
-"""Runs many schedules in several processes; schedules of one beginning are forked from it."""
+"""Runs many schedules in several processes; each cluster lives in a fork of its own."""
 
 import gc
 import os
@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from typing import TypeVar
 
-from test.simulation.schedule import PREFIXED, Outcome, Schedule
+from test.simulation.schedule import CHAINED, Outcome, Schedule, chain
 
-Judge = Callable[[Outcome], bool]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +31,31 @@ class Summary:
         return self.ran / self.seconds if self.seconds else 0.0
 
 
-def group(first: int, last: int) -> Iterator[Outcome]:
-    """Schedules `first` to `last` (excluded) of one beginning, each in a fork of it."""
-    schedule = Schedule(first // PREFIXED)
-    schedule.prepare()
-    try:
-        for seed in range(first, last):
-            yield _forked(schedule, seed)
-    finally:
-        schedule.close()
+def group(first: int, last: int) -> list[Outcome]:
+    """Schedules `first` to `last` (excluded) of one cluster, one after the other.
+
+    A failure ends it: nobody knows what a cluster does in which something went wrong.
+    """
+    played = chain(first // CHAINED, last, tidy=False)
+    return [_short(outcome) for outcome in played if outcome.seed >= first]
 
 
-def _forked(schedule: Schedule, seed: int) -> Outcome:
-    """Play on in a child, so that the beginning can be used again."""
+def _short(outcome: Outcome) -> Outcome:
+    """Without the transcript, which nobody reads when all held."""
+    return outcome if outcome.failure else replace(outcome, lines=())
+
+
+def _forked(work: Callable[[], T], seed: int) -> T | Outcome:
+    """Work in a child, so that what there is can be used again and needs no tidying up."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         status = 1
         try:
             os.close(reader)
-            outcome = schedule.play(seed)
-            lines = outcome.lines if outcome.failure else ()
+            answer = work()
             with os.fdopen(writer, "wb") as pipe:
-                pickle.dump(replace(outcome, lines=lines), pipe)
+                pickle.dump(answer, pipe)
             status = 0
         finally:
             os._exit(status)
@@ -61,8 +65,8 @@ def _forked(schedule: Schedule, seed: int) -> Outcome:
     os.waitpid(child, 0)
     if not data:
         return Outcome(seed, "the schedule ended its process", "", 0)
-    answer: Outcome = pickle.loads(data)  # noqa: S301 - our own child wrote it
-    return answer
+    found: T = pickle.loads(data)  # noqa: S301 - our own child wrote it
+    return found
 
 
 def run_many(
@@ -107,7 +111,7 @@ def run_many(
 def _groups(first: int, count: int) -> Iterator[tuple[int, int]]:
     seed, end = first, first + count
     while seed < end:
-        following = min(end, (seed // PREFIXED + 1) * PREFIXED)
+        following = min(end, (seed // CHAINED + 1) * CHAINED)
         yield seed, following
         seed = following
 
@@ -127,23 +131,31 @@ def _work(groups, shared, found, stop_after, prepare, writer) -> None:  # type: 
         planted.plant(prepare)
     ran, failures = 0, []
     gc.disable()
+    _warm_up()
     while True:
         with shared.get_lock():
             number, shared.value = shared.value, shared.value + 1
         if number >= len(groups) or found.value >= stop_after:
             break
-        for outcome in group(*groups[number]):
+        outcomes = _forked(partial(group, *groups[number]), groups[number][0])
+        for outcome in outcomes if isinstance(outcomes, list) else [outcomes]:
             ran += 1
             if outcome.failure:
                 failures.append(outcome)
                 sys.stderr.write(f"seed {outcome.seed}: {outcome.failure}\n")
                 with found.get_lock():
                     found.value += 1
-            if found.value >= stop_after:
-                break
-        gc.collect()
     writer.send((ran, failures))
     writer.close()
+
+
+def _warm_up() -> None:
+    """Whatever is made on first use is made before the forks, once for all of them."""
+    schedule = Schedule(0)
+    schedule.prepare()
+    schedule.play(0)
+    schedule.close()
+    gc.freeze()
 
 
 def with_fixed_hashes(module: str, arguments: list[str]) -> None:

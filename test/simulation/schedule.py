@@ -1,11 +1,15 @@
-"""One schedule: a beginning, random actions, an end. Everything follows from the seed."""
+"""One schedule: random actions in a cluster, and an end at which all must be as it should.
+
+Some schedules follow each other in one cluster, as clusters are not new whenever something happens
+to them. Everything follows from the seed: it names the cluster and all that happened there before.
+"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from test.simulation import platform
+from test.simulation import platform, shortcuts
 from test.simulation.actions import Accidents, User, bound
 from test.simulation.backend_actions import BackendAccidents
 from test.simulation.cluster import CONTROLLER, Cluster
@@ -13,6 +17,8 @@ from test.simulation.ending import Ending
 from test.simulation.loop import Stuck
 from test.simulation.oracle import Oracle
 from test.simulation.restores import Restores
+
+shortcuts.take()
 
 _PAUSES = (0.0, 0.0, 0.01, 0.2, 1.0, 5.0, 30.0, 130.0)
 
@@ -49,6 +55,7 @@ class Schedule:
         self.cluster = Cluster(rng.getrandbits(64), names)
         self.oracle = Oracle(self.cluster)
         self.begun = Random(rng.getrandbits(64))
+        self._played = False
 
     def prepare(self) -> None:
         """What there is before anything happens: a platform at rest, perhaps with VMs."""
@@ -61,9 +68,12 @@ class Schedule:
 
     def play(self, seed: int) -> Outcome:
         """Let things happen from here on."""
-        if not self.oracle.failure:
-            self._guarded(lambda: self._play(Random(seed)))
         cluster = self.cluster
+        if not self.oracle.failure:
+            if self._played:
+                cluster.forget()
+            self._guarded(lambda: self._play(Random(seed)))
+        self._played = True
         lines = tuple(cluster.lines)
         return Outcome(seed, self.oracle.failure, cluster.digest, cluster.loop.steps, lines)
 
@@ -87,6 +97,8 @@ class Schedule:
         cluster = self.cluster
         cluster.network.rng.seed(rng.getrandbits(64))
         cluster.rng.seed(rng.getrandbits(64))
+        if self._played:
+            Ending(cluster, self.oracle, rng).tidy_up()
         restores = Restores(cluster, self.oracle, rng)
         restores.save_etcd()
         restores.save_objects()
@@ -100,7 +112,7 @@ class Schedule:
         ending.heal()
         if wrong := await ending.come_to_rest():
             self.oracle.blame("not at rest: " + "; ".join(wrong))
-        if rng.random() < 0.5:
+        if rng.random() < 0.4:
             ending.delete_all()
             if wrong := await ending.come_to_rest():
                 self.oracle.blame("not gone: " + "; ".join(wrong))
@@ -143,15 +155,29 @@ class Schedule:
             self.oracle.blame(error)
 
 
-def run(seed: int) -> Outcome:
-    """One schedule from its seed alone."""
-    schedule = Schedule(seed // PREFIXED)
+def chain(number: int, last: int, *, tidy: bool = True) -> Iterator[Outcome]:
+    """What happens in one cluster, up to the schedule before `last`, or to a failure.
+
+    A process that ends afterwards need not be `tidy`.
+    """
+    schedule = Schedule(number)
     schedule.prepare()
     try:
-        return schedule.play(seed)
+        for seed in range(number * CHAINED, min(last, (number + 1) * CHAINED)):
+            outcome = schedule.play(seed)
+            yield outcome
+            if outcome.failure:
+                return
     finally:
-        schedule.close()
+        if tidy:
+            schedule.close()
 
 
-PREFIXED = 16
-"""How many schedules share a beginning."""
+def run(seed: int) -> Outcome:
+    """One schedule from its seed alone, after those that came before it in its cluster."""
+    *_, outcome = chain(seed // CHAINED, seed + 1)
+    return outcome
+
+
+CHAINED = 25
+"""How many schedules follow each other in one cluster."""

@@ -91,8 +91,8 @@ class Model(BaseModel):
             value = values[name]
             if value is None:
                 continue
-            data = _to_data(value)
-            if kept_empty or (data != {} and data != []):
+            data = value if type(value) in _SCALARS else _to_data(value)
+            if kept_empty or data not in ({}, []):
                 shown[spelled] = data
         return shown
 
@@ -155,12 +155,10 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 - the value of a field
         return [_copied(item) for item in value]
     if kind is dict:
         return {key: _copied(item) for key, item in value.items()}
-    return copy.deepcopy(value)
+    return value.__deepcopy__() if isinstance(value, Model) else copy.deepcopy(value)
 
 
 def _to_data(value: object) -> Any:  # noqa: ANN401 - JSON data
-    if type(value) in _SCALARS:
-        return value
     if isinstance(value, Model):
         return value.to_api()
     if isinstance(value, StrEnum):
@@ -176,7 +174,8 @@ def _to_data(value: object) -> Any:  # noqa: ANN401 - JSON data
 
 def format_time(value: datetime) -> str:
     """Write a time the one way every Go reader accepts: RFC 3339, UTC, whole seconds."""
-    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = value if value.tzinfo is UTC else value.astimezone(UTC)
+    return moment.isoformat(timespec="seconds")[:-6] + "Z"
 
 
 def _whole_seconds_utc(value: datetime) -> datetime:

@@ -33,20 +33,30 @@ MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
 
 def leaves(value: Value, path: Path = ()) -> Iterator[tuple[Path, Value]]:
     """Every leaf below `value` with its path; an empty map is a leaf."""
-    name = path[-1] if path and isinstance(path[-1], str) else ""
-    keys = MERGE_KEYS.get(name)
+    found: list[tuple[Path, Value]] = []
+    _collect(value, path, found)
+    return iter(found)
+
+
+def _collect(value: Value, path: Path, found: list[tuple[Path, Value]]) -> None:
     if isinstance(value, dict) and value:
         for member, below in value.items():
-            yield from leaves(below, (*path, member))
-    elif isinstance(value, list) and keys:
-        for entry in value:
-            item = _item_key(entry, keys)
-            if keys == ("",):
-                yield (*path, item), entry
+            if isinstance(below, dict | list):
+                _collect(below, (*path, member), found)
             else:
-                yield from leaves(entry, (*path, item))
-    else:
-        yield path, value
+                found.append(((*path, member), below))
+        return
+    name = path[-1] if path and isinstance(path[-1], str) else ""
+    keys = MERGE_KEYS.get(name) if isinstance(value, list) else None
+    if keys is None:
+        found.append((path, value))
+        return
+    for entry in value:
+        item = _item_key(entry, keys)
+        if keys == ("",):
+            found.append(((*path, item), entry))
+        else:
+            _collect(entry, (*path, item), found)
 
 
 def _item_key(entry: Value, keys: tuple[str, ...]) -> Item:

@@ -120,7 +120,7 @@ class MemoryApi:
         fresh = clone(before.obj)
         change(fresh)
         after = Stored(without_nulls(fresh), copy_owned(before.owned))
-        hand_over(before.obj, after, (OTHER, ""))
+        hand_over(before, after, (OTHER, ""))
         self._commit(resource, key, before, after, own=False)
         return self.peek(resource, key) or {}
 
@@ -285,7 +285,7 @@ class MemoryApi:
                 # One that does not fit counts as a failed test: the object is another by now.
                 raise Conflict(422, "Conflict", str(error)) from error
             after = Stored(restrict(before.obj, patched, subresource), copy_owned(before.owned))
-            hand_over(before.obj, after, (manager, subresource))
+            hand_over(before, after, (manager, subresource))
             return self._write(call, before, after)
 
         return await self._serve(Call("json_patch", resource, key, manager, subresource), write)
@@ -359,9 +359,11 @@ class MemoryApi:
         others = set[field_sets.Path]().union(*(s for o, s in owned.items() if o != owner))
         after = Stored(clone(before.obj), owned)
         field_sets.discard_all(after.obj, owned.get(owner, set()) - set(wanted) - others)
+        there = before.leaves(STATUS) if call.subresource else {}
         for path, value in wanted.items():
-            field_sets.assign(after.obj, path, value)
-        hand_over(before.obj, after, owner)
+            if path not in there or there[path] != value:
+                field_sets.assign(after.obj, path, value)
+        hand_over(before, after, owner)
         owned[owner] = set(wanted)
         return self._write(call, before, after)
 

@@ -1,6 +1,7 @@
 """Copies of JSON data."""
 
 import copy
+import marshal
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -10,7 +11,11 @@ _SCALARS = (str, int, float, bool, type(None))
 
 def clone(value: T) -> T:
     """A deep copy of JSON data, many times faster than one of anything."""
-    return cast("T", _clone(value))
+    try:
+        data = marshal.dumps(cast("Any", value))
+    except ValueError:
+        return cast("T", _clone(value))  # something in it is of a subclass of a plain type
+    return cast("T", marshal.loads(data))  # noqa: S302 - written right here
 
 
 def _clone(value: Any) -> Any:  # noqa: ANN401 - JSON data

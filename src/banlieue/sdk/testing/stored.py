@@ -14,12 +14,30 @@ FieldOwner = tuple[str, str]
 """A field manager and the subresource it writes through."""
 
 
+Leaves = dict[field_sets.Path, Any]
+
+
 @dataclass(slots=True)
 class Stored:
     """An object and who owns which of its fields; the object is replaced, never changed."""
 
     obj: Obj
     owned: dict[FieldOwner, set[field_sets.Path]] = field(default_factory=dict)
+    parts: dict[str, Leaves] = field(default_factory=dict)
+
+    def leaves(self, part: str) -> Leaves:
+        """Leaves of one top-level member; computed once, as the object stays as it is."""
+        found = self.parts.get(part)
+        if found is None:
+            found = dict(owned_leaves({part: self.obj[part]})) if part in self.obj else {}
+            self.parts[part] = found
+        return found
+
+    def share_leaves(self, before: "Stored", changed: Collection[str]) -> None:
+        """Take over what was computed of the members that did not change."""
+        for part, found in before.parts.items():
+            if part not in changed:
+                self.parts[part] = found
 
 
 def copy_owned(
@@ -31,16 +49,22 @@ def copy_owned(
 
 def without_nulls(obj: Mapping[str, Any]) -> Obj:
     """A deep copy without nulls below metadata, spec and status, which no server keeps."""
-
-    def scrub(value: Any) -> Any:  # noqa: ANN401 - JSON data
-        if isinstance(value, Mapping):
-            return {k: scrub(v) for k, v in value.items() if v is not None}
-        if isinstance(value, list | tuple):
-            return [scrub(v) for v in value]
-        return value
-
-    cleaned: Obj = scrub(obj)
+    cleaned: Obj = _scrubbed(obj)
     return cleaned
+
+
+_SCALARS = frozenset({str, int, float, bool})
+
+
+def _scrubbed(value: Any) -> Any:  # noqa: ANN401 - JSON data
+    kind = type(value)
+    if kind is dict or (kind not in _SCALARS and isinstance(value, Mapping)):
+        return {
+            k: v if type(v) in _SCALARS else _scrubbed(v) for k, v in value.items() if v is not None
+        }
+    if kind is list or (kind not in _SCALARS and isinstance(value, tuple)):
+        return [_scrubbed(v) for v in value]
+    return value
 
 
 def finalizers(obj: Obj) -> list[str]:
@@ -75,23 +99,19 @@ def restrict(before: Obj, after: Obj, subresource: str) -> Obj:
     return merged
 
 
-def hand_over(before: Obj, after: Stored, owner: FieldOwner) -> None:
+def hand_over(before: Stored, after: Stored, owner: FieldOwner) -> None:
     """Give every leaf that changed to `owner`, and forget the ownership of vanished ones."""
-    moved = {
-        part for part in before.keys() | after.obj.keys() if before.get(part) != after.obj.get(part)
-    }
-    old = _leaves_of(before, moved)
-    new = _leaves_of(after.obj, moved)
-    changed = {path for path, value in new.items() if path not in old or old[path] != value}
-    lost = changed | (old.keys() - new.keys())
-    for paths in after.owned.values():
-        paths.difference_update(lost)
-    after.owned.setdefault(owner, set()).update(changed)
-
-
-def _leaves_of(obj: Obj, parts: Collection[str]) -> dict[field_sets.Path, Any]:
-    chosen = {part: value for part, value in obj.items() if part in parts}
-    return dict(owned_leaves(chosen)) if chosen else {}
+    mine = after.owned.setdefault(owner, set())
+    parts = before.obj.keys() | after.obj.keys()
+    moved = {part for part in parts if before.obj.get(part) != after.obj.get(part)}
+    after.share_leaves(before, moved)
+    for part in moved:
+        old, new = before.leaves(part), after.leaves(part)
+        changed = {path for path, value in new.items() if path not in old or old[path] != value}
+        lost = changed | (old.keys() - new.keys())
+        for paths in after.owned.values():
+            paths.difference_update(lost)
+        mine.update(changed)
 
 
 def generation_moves(before: Obj, after: Obj) -> bool:

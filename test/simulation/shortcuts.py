@@ -1,0 +1,83 @@
+"""What the simulator does in another way than a real process, only because it is faster.
+
+Each is a plain stand-in with the same answers; nothing that decides about a VM is among them.
+"""
+
+import asyncio
+import functools
+import marshal
+import os
+from collections.abc import Mapping
+from typing import Any, cast
+
+from banlieue.api.meta import Model
+from banlieue.sdk.reconcile import Clock
+from banlieue.sdk.runtime import cache, queue, streams
+from banlieue.sdk.simulated import world
+
+_WITHOUT_REFERENCES = 2
+"""The version of the format in which equal objects give equal bytes."""
+
+
+def take() -> None:
+    """Take them all, in this process."""
+    cache._encode = _encode
+    cache._decode = marshal.loads  # type: ignore[assignment]  # more general
+    for module in (queue, streams):
+        setattr(module, _happens.__name__.strip("_"), _happens)
+    setattr(Model, "from_api", classmethod(_parsed))  # noqa: B010 - a method is not to be assigned
+    world.digest = functools.lru_cache(maxsize=64)(world.digest)  # slow on purpose, elsewhere
+
+
+def _parsed(cls: type[Model], value: Mapping[str, Any]) -> Model:
+    """The model of an object; who reads the same object again gets the same model.
+
+    Passes copy what they change, as they copy what a cache gives them. `VERIFY` makes sure.
+    """
+    try:
+        known = (cls, _encode(value))
+    except ValueError:
+        return cls.model_validate(value)  # no plain data
+    found = _PARSED.get(known)
+    if found is None:
+        if len(_PARSED) >= _MOST_PARSED:
+            _PARSED.clear()
+        found = _PARSED[known] = cls.model_validate(value)
+    elif VERIFY and found != cls.model_validate(value):
+        raise AssertionError(f"somebody changed a {cls.__name__} that others read, too")
+    return found
+
+
+VERIFY = bool(os.environ.get("BANLIEUE_SIMULATION_VERIFY"))
+"""Whether to compare what is shared with what it was made from, whenever it is used again."""
+
+_PARSED: dict[tuple[type[Model], bytes], Model] = {}
+_MOST_PARSED = 4000
+
+
+def _encode(obj: Mapping[str, Any]) -> bytes:
+    """What the cache keeps of an object; the API of the simulator has no managed fields."""
+    return marshal.dumps(cast("Any", obj), _WITHOUT_REFERENCES)
+
+
+async def _happens(event: asyncio.Event, clock: Clock, *, within: float) -> bool:
+    """Wait for an event or the clock without two tasks that do it; the clock is the loop's."""
+    del clock
+    if event.is_set():
+        return True
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+    waiters = event._waiters
+    waiters.append(woken)
+    timer = loop.call_later(within, _wake, woken)
+    try:
+        await woken
+    finally:
+        waiters.remove(woken)
+        timer.cancel()
+    return event.is_set()
+
+
+def _wake(future: "asyncio.Future[bool]") -> None:
+    if not future.done():
+        future.set_result(True)
