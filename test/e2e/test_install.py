@@ -165,10 +165,10 @@ def register(installed: Installed) -> None:
 
 
 def uninstall(installed: Installed) -> None:
-    """VirtualMachines, Providers, what providers run in, the rest: nothing is left or stuck."""
+    """VirtualMachines, images, Providers, what they run in, the rest: nothing is left or stuck."""
     kube, kubectl = installed.kube, installed.kubectl
     patience = f"--timeout={VM_SECONDS:.0f}s"
-    for kind in ("virtualmachines", "providers"):
+    for kind in ("virtualmachines", "vmimages", "providers"):
         kubectl("delete", kind, "--all", "--all-namespaces", patience, timeout=300)
     for text in reversed(installed.manifests):
         kubectl("delete", "-f", "-", patience, stdin=text, timeout=300)
