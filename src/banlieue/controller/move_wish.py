@@ -140,7 +140,7 @@ def held_by_data(vm: VirtualMachine, snapshot: ClassSnapshot | None) -> Hold | N
     at_risk = sorted(
         disk.name
         for disk in disks
-        if disk.reclaim_policy is ReclaimPolicy.RETAIN
+        if disk.wanted_reclaim_policy is ReclaimPolicy.RETAIN
         or (disk.name != ROOT_DISK and not vm.spec.ephemeral)
     )
     if not at_risk:
