@@ -202,13 +202,20 @@ class Machines:
         self.census.ensure()
         found = []
         for entry in self.census.of_owner(owner):
-            watched = self._watched(entry.uuid or "")
-            live = None if watched else self.by_id(entry.moid)
-            record = watched or (live.record if live else None)
+            known = self._current(entry.moid)
+            live = None if known else self.by_id(entry.moid)
+            record = known or (live.record if live else None)
             mark = Mark.decode(record.mark) if record else None
             if record and mark and valid_mark(mark, record.uuid or "") and mark.owner == owner:
                 found.append(self._state(record))
         return found
+
+    def _current(self, key: str) -> VmRecord | None:
+        """What is known of a VM, if that is current but for its details."""
+        record = self.records.get(key) if self.watcher.healthy else None
+        if record is None or record.dirty or record.gone or not record.readable:
+            return None
+        return record if self.watcher.watches(key) else None
 
     # One VM
 
