@@ -149,7 +149,7 @@ def trust_any_backend() -> None:
 
 def destroy_foreign_disks() -> None:
     """A VM is destroyed with everything that hangs on it."""
-    _put(teardown, _disks_to_keep=lambda _scope, _disks: ())
+    _put(teardown, _foreign=lambda _disks: ())
 
 
 def forget_finalizer() -> None:

@@ -116,7 +116,7 @@ async def ensure_gone(scope: Scope) -> Outcome:
         return Wait(Reason.DELETING, "the VM is gone")
     check_ours(ref, seen)
     scope.seen = seen
-    foreign = tuple(disk for disk in seen.disks if disk.name is None)
+    foreign = _foreign(seen.disks)
     await scope.confirm_live()
     task = await _detach(scope, ref, foreign) if foreign else await _keep(scope)
     if task is None and not foreign:
@@ -125,6 +125,11 @@ async def ensure_gone(scope: Scope) -> Outcome:
     if task is None:
         return Wait(Reason.DELETING, "the VM is being destroyed", _SOON)
     return life.awaiting(scope, task)
+
+
+def _foreign(attached: tuple[DiskState, ...]) -> tuple[DiskState, ...]:
+    """Disks that somebody else attached: volumes, what a backup added."""
+    return tuple(disk for disk in attached if disk.name is None)
 
 
 async def _keep(scope: Scope) -> Task | None:
