@@ -1,4 +1,4 @@
-"""kopf as our watch engine, against an API server that misbehaves on demand.
+"""kopf and our own reflector as watch engines, against an API server that misbehaves on demand.
 
 These are the promises we rely on and the traps we work around; an upgrade of kopf has to pass them.
 """
@@ -21,6 +21,7 @@ from banlieue.sdk.runtime.cache import EventType
 from banlieue.sdk.runtime.connection import Connection
 from banlieue.sdk.runtime.kopf_source import KopfSource
 from banlieue.sdk.runtime.metrics import Metrics
+from banlieue.sdk.runtime.reflector import Reflector
 from banlieue.sdk.runtime.sources import KindGoneError, Stream
 from test.kit.ports import LOOPBACK
 from test.kit.things import GROUP, THINGS
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.slow
 EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired"}
 ALL = Stream(THINGS)
 
+Engine = type[KopfSource] | type[Reflector]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -199,8 +201,9 @@ class Notes:
 
 
 class Rig:
-    def __init__(self, api: FakeApi, directory: Path) -> None:
+    def __init__(self, api: FakeApi, directory: Path, engine: Engine) -> None:
         self.api = api
+        self.engine = engine
         self.notes = Notes()
         self.metrics = Metrics()
         self._directory = directory
@@ -222,8 +225,8 @@ class Rig:
         kubeconfig.write_text(yaml.safe_dump(document))
         connection = Connection(str(kubeconfig))
         await connection.load()
-        source = KopfSource(
-            connection, user_agent="kopf-test", metrics=self.metrics, rng=random.Random(1)
+        source = self.engine(
+            connection, user_agent="engine-test", metrics=self.metrics, rng=random.Random(1)
         )
         task = asyncio.create_task(source.watch(stream, notes or self.notes))
         self._tasks.append(task)
@@ -249,11 +252,11 @@ class Rig:
         return not self._tasks[0].done()
 
 
-@pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+@pytest.fixture(params=[KopfSource, Reflector])
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
     api = FakeApi()
     runner = await api.start()
-    made = Rig(api, tmp_path)
+    made = Rig(api, tmp_path, request.param)
     yield made
     await made.stop()
     await runner.cleanup()
@@ -353,13 +356,33 @@ async def test_a_kind_that_is_gone_is_told_as_such(rig: Rig) -> None:
     assert isinstance(await rig.raised(), KindGoneError)
 
 
-async def test_any_other_error_event_ends_the_source(rig: Rig) -> None:
+async def test_any_other_error_event_ends_kopf_and_makes_the_reflector_list_again(
+    rig: Rig,
+) -> None:
     await rig.start()
     await rig.until(lambda: rig.notes.opened, "the watch")
     rig.api.fail_watches({"kind": "Status", "code": 500, "reason": "InternalError"})
+    if rig.engine is Reflector:
+        rig.api.put("a")
+        await rig.until(lambda: "a" in {name for _, name in rig.notes.events}, "the object")
+        assert any("InternalError" in it for it in rig.notes.troubles)
+        return
     error = await rig.raised()
     assert error is not None
     assert not isinstance(error, KindGoneError)
+
+
+@pytest.mark.parametrize("rig", [Reflector], indirect=True)
+async def test_a_version_of_a_server_before_its_restore_is_given_up(rig: Rig) -> None:
+    await rig.start()
+    await rig.until(lambda: rig.notes.opened, "the watch")
+    rig.api.put("a")
+    await rig.heard(("ADDED", "a"))
+    rig.notes.events.clear()
+    rig.api.watch_faults.extend([status_answer(504)] * 5)
+    rig.api.fail_watches({"kind": "Status", "code": 500, "reason": "InternalError"})
+    await rig.heard((None, "a"))
+    assert sum("watch" not in it for it in rig.api.queries) > 1
 
 
 @pytest.mark.parametrize("where", ["list", "watch"])

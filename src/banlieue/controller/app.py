@@ -110,6 +110,7 @@ class ControllerRole:
                         VIRTUAL_MACHINES,
                         partial(wakes.image_of_virtual_machine, self.ctx.cache),
                         namespace=self.namespace,
+                        many=True,
                     ),
                     Watch(VM_IMAGES, wakes.image_itself),
                     Watch(PROVIDERS, partial(wakes.images_of_provider, self.ctx.cache)),
@@ -150,6 +151,7 @@ class ControllerRole:
                 partial(wakes.stray_machine, kind),
                 namespace=self.namespace,
                 optional=True,
+                many=True,
             ),
         )
 
@@ -159,7 +161,12 @@ class ControllerRole:
 
     def _virtual_machine_watches(self) -> tuple[Watch, ...]:
         return (
-            Watch(VIRTUAL_MACHINES, self.wakes.virtual_machine, namespace=self.namespace),
+            Watch(
+                VIRTUAL_MACHINES,
+                self.wakes.virtual_machine,
+                namespace=self.namespace,
+                many=True,
+            ),
             Watch(VM_CLASSES, self.wakes.vm_class),
             Watch(VM_IMAGES, self.wakes.image),
             Watch(PROVIDERS, self.wakes.provider),

@@ -56,6 +56,7 @@ class Watch:
     """A kind a controller listens to. Selectors are evaluated by the API server.
 
     Two watches of one kind in one process share a stream when their selectors are equal.
+    `many` says that there may be tens of thousands of objects; watches of one kind must agree.
     """
 
     resource: Resource
@@ -64,6 +65,7 @@ class Watch:
     label_selector: str = ""
     namespace: str = ""
     optional: bool = False
+    many: bool = False
 
 
 @dataclass(frozen=True, slots=True)

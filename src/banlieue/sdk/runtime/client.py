@@ -3,9 +3,9 @@
 import copy
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -19,6 +19,8 @@ from banlieue.sdk.runtime import passes
 from banlieue.sdk.runtime.cache import Identity, Writer
 from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close_connector
 from banlieue.sdk.runtime.metrics import Metrics
+
+T = TypeVar("T")
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
@@ -117,9 +119,10 @@ class KubeClient:
     ) -> list[Obj]:
         """Read all matching objects live, page by page; an empty namespace means all."""
         query = _selectors(label_selector, field_selector)
-        found = await self._items(resource, namespace, query, JSON)
         # Items of a list come without their type.
-        return [_typed(resource, it) for it in found]
+        return list(
+            await self._items(resource, namespace, query, JSON, lambda it: _typed(resource, it))
+        )
 
     async def identities(
         self,
@@ -131,8 +134,8 @@ class KubeClient:
     ) -> dict[Key, Identity]:
         """Read uid and version of all matching objects live, without their bodies."""
         query = _selectors(label_selector, field_selector)
-        found = await self._items(resource, namespace, query, METADATA_LIST)
-        return {Key.of(it): Identity.of(it) for it in found}
+        found = await self._items(resource, namespace, query, METADATA_LIST, _identity)
+        return dict(found)
 
     async def serves(self, resource: Resource) -> bool:
         """Whether the API server serves the kind at this version."""
@@ -191,28 +194,33 @@ class KubeClient:
         await self._write("DELETE", _Target(resource, key, path, {}), body)
 
     async def _items(
-        self, resource: Resource, namespace: str, query: dict[str, str], accept: str
-    ) -> Sequence[Obj]:
+        self,
+        resource: Resource,
+        namespace: str,
+        query: dict[str, str],
+        accept: str,
+        taken: Callable[[Obj], T],
+    ) -> Sequence[T]:
         for _ in range(_LIST_ATTEMPTS):
             try:
-                return await self._pages(resource, namespace, query, accept)
+                return await self._pages(_path(resource, namespace), query, accept, taken)
             except kube.ApiError as e:
                 if e.status != _GONE:
                     raise
         raise kube.Unavailable(_GONE, "the list expired while it was read")
 
     async def _pages(
-        self, resource: Resource, namespace: str, query: dict[str, str], accept: str
-    ) -> Sequence[Obj]:
-        path = _path(resource, namespace)
-        found: deque[Obj] = deque()
+        self, path: str, query: dict[str, str], accept: str, taken: Callable[[Obj], T]
+    ) -> Sequence[T]:
+        """What is taken of each object; no more than a page of whole ones is in memory at once."""
+        found: deque[T] = deque()
         token = ""
         while True:
             page_query = {**query, "limit": str(PAGE)}
             if token:
                 page_query["continue"] = token
             page = await self._request("GET", path, page_query, accept=accept)
-            found.extend(page.get("items") or ())
+            found.extend(map(taken, page.get("items") or ()))
             token = (page.get("metadata") or {}).get("continue") or ""
             if not token:
                 return tuple(found)
@@ -306,6 +314,10 @@ def _path(resource: Resource, namespace: str, name: str = "", subresource: str =
     if subresource:
         parts.append(subresource)
     return "/".join(parts)
+
+
+def _identity(obj: Obj) -> tuple[Key, Identity]:
+    return Key.of(obj), Identity.of(obj)
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:

@@ -22,6 +22,8 @@ from banlieue.sdk.runtime.hub import Hub
 from banlieue.sdk.runtime.kopf_source import KopfSource
 from banlieue.sdk.runtime.metrics import Metrics
 from banlieue.sdk.runtime.recorder import EventRecorder
+from banlieue.sdk.runtime.reflector import Reflector
+from banlieue.sdk.runtime.routing import RoutingSource
 from banlieue.sdk.runtime.sources import EventSource
 from banlieue.sdk.runtime.streams import Intervals, StreamTools
 
@@ -85,12 +87,7 @@ class Process:
         self.client = KubeClient(
             self.connection, role=options.role, metrics=self.metrics, writes=self.hub
         )
-        self.source: EventSource = source or KopfSource(
-            self.connection,
-            user_agent=self.client.user_agent,
-            metrics=self.metrics,
-            rng=self.rng,
-        )
+        self.source: EventSource = source or self._watch_engine()
         self.recorder = EventRecorder(
             self.client,
             controller=f"banlieue.io/{options.role}",
@@ -202,6 +199,13 @@ class Process:
     def main(self) -> int:
         """Run in a loop of its own, stopping on SIGTERM and SIGINT; returns the exit code."""
         return asyncio.run(run_all(self))
+
+    def _watch_engine(self) -> EventSource:
+        user_agent, metrics = self.client.user_agent, self.metrics
+        return RoutingSource(
+            usual=KopfSource(self.connection, user_agent=user_agent, metrics=metrics, rng=self.rng),
+            many=Reflector(self.connection, user_agent=user_agent, metrics=metrics, rng=self.rng),
+        )
 
     async def _start(self) -> None:
         try:

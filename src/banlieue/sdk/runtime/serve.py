@@ -144,6 +144,7 @@ class ProviderRole:
                     self._backend.machine,
                     _changed_machine,
                     field_selector=in_use.machine_selector(scope.only),
+                    many=True,
                 ),
                 Watch(NAMESPACES, lambda _: ()),
                 self._provider_watch(scope, self._machines_of),

@@ -1,6 +1,6 @@
 """Where watch events come from: the seam between the hub and the watch engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from banlieue.api.meta import Resource
@@ -10,18 +10,24 @@ from banlieue.sdk.reconcile import Watch
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One list-and-watch: a kind, selectors the API server evaluates, and a namespace or all."""
+    """One list-and-watch: a kind, selectors the API server evaluates, and a namespace or all.
+
+    `many` says that there may be tens of thousands of objects.
+    """
 
     resource: Resource
     field_selector: str = ""
     label_selector: str = ""
     namespace: str = ""
+    many: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, watch: Watch) -> "Stream":
         """The stream that serves a watch; equal watches share it."""
         namespace = watch.namespace if watch.resource.namespaced else ""
-        return cls(watch.resource, watch.field_selector, watch.label_selector, namespace)
+        return cls(
+            watch.resource, watch.field_selector, watch.label_selector, namespace, watch.many
+        )
 
     def covers(self, namespace: str) -> bool:
         """Whether every object of that namespace is in the stream."""
