@@ -22,6 +22,7 @@ def running(at_work: AtWork) -> Running:
 # Somebody else's
 
 
+@pytest.mark.identity("2.4")
 def test_a_vm_of_our_name_that_somebody_else_made_is_left_alone(running: Running) -> None:
     registered = running.registered
     running.provider.kill9()
@@ -45,6 +46,7 @@ def test_a_vm_of_our_name_that_somebody_else_made_is_left_alone(running: Running
     assert registered.vms_of("taken") == [before]
 
 
+@pytest.mark.identity("0.4", "6.5")
 def test_a_vm_without_its_mark_is_not_ours_any_more(running: Running) -> None:
     known = running.made("unmarked")
     running.unmark(known)
@@ -60,6 +62,7 @@ def test_a_vm_without_its_mark_is_not_ours_any_more(running: Running) -> None:
     assert running.raw(known.raw.id) == before
 
 
+@pytest.mark.identity("0.6")
 def test_an_orphan_is_left_to_its_user_without_our_mark(running: Running) -> None:
     registered = running.registered
     known = running.made("orphan", deletionPolicy="Orphan")
@@ -80,6 +83,7 @@ def test_an_orphan_is_left_to_its_user_without_our_mark(running: Running) -> Non
 # Gone, or only not to be seen
 
 
+@pytest.mark.identity("4.3")
 def test_a_vanished_vm_is_missed_and_never_made_again(running: Running) -> None:
     """Nor does a copy take its place: the copy's mark names the UUID of the original."""
     registered, target = running.registered, running.registered.target
@@ -102,6 +106,7 @@ def test_a_vanished_vm_is_missed_and_never_made_again(running: Running) -> None:
     assert registered.vms_of("vanished") == [before]
 
 
+@pytest.mark.identity("5.4")
 def test_a_hidden_vm_is_neither_made_again_nor_released(running: Running) -> None:
     registered = running.registered
     known = running.made("hidden")
@@ -125,6 +130,7 @@ def test_a_hidden_vm_is_neither_made_again_nor_released(running: Running) -> Non
     _restart(running)
 
 
+@pytest.mark.identity("6.7")
 def test_release_is_the_way_out_for_a_vm_nobody_can_see(running: Running) -> None:
     registered = running.registered
     known = running.made("unseen")
@@ -141,6 +147,7 @@ def test_release_is_the_way_out_for_a_vm_nobody_can_see(running: Running) -> Non
 # Another backend at the endpoint
 
 
+@pytest.mark.identity("5.1")
 def test_another_backend_at_the_endpoint_is_left_alone(running: Running) -> None:
     """Whether it comes while we work or we start before it: what it lacks proves nothing."""
     target = running.registered.target

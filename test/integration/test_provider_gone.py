@@ -8,6 +8,7 @@ from test.kit.running import VMS, Running
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.identity("6.8")
 def test_machines_of_a_lost_provider_are_kept_or_released_on_the_users_word(
     running: Running,
 ) -> None:

@@ -23,6 +23,7 @@ INSTALLATION = "banlieue-installation"
 # Only the manifests are left
 
 
+@pytest.mark.identity("0.7", "12.4")
 def test_vms_are_found_where_they_are_when_only_manifests_are_left(
     control_plane: ControlPlane,
     tmp_path: Path,
@@ -100,6 +101,7 @@ def other_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         yield other
 
 
+@pytest.mark.identity("0.9")
 @pytest.mark.parametrize(
     ("status", "owners"), [(False, True), (True, False)], ids=["resources-only", "with-status"]
 )

@@ -30,6 +30,7 @@ def redoable(bench: MachineBench) -> bool:
     return teardown.redoable(Machine.from_api(bench.machine()))
 
 
+@pytest.mark.identity("4.5")
 async def test_a_create_that_is_tried_again_can_no_longer_be_placed_elsewhere(
     bench: MachineBench,
 ) -> None:
@@ -57,6 +58,7 @@ async def test_a_create_that_is_tried_again_can_no_longer_be_placed_elsewhere(
     assert len(bench.vms()) == 1
 
 
+@pytest.mark.identity("4.5")
 async def test_a_redo_that_was_decided_on_the_old_refusal_comes_too_late(
     bench: MachineBench,
 ) -> None:
@@ -87,6 +89,7 @@ class _Spy:
         return getattr(self._inner, name)
 
 
+@pytest.mark.identity("2.1")
 async def test_a_restored_identity_makes_nothing_for_an_owner_that_refers_elsewhere(
     bench: MachineBench,
 ) -> None:
@@ -238,6 +241,7 @@ async def test_a_forged_identity_does_not_keep_news_from_the_machine_it_names(
         assert MACHINE in asked
 
 
+@pytest.mark.identity("4.3")
 @pytest.mark.parametrize(("on_missing", "made"), [("Report", 0), ("Recreate", 1)])
 async def test_an_owner_whose_vm_was_seen_gets_no_second_one_with_a_new_machine_object(
     bench: MachineBench, on_missing: str, made: int

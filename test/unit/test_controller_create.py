@@ -48,6 +48,7 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
     assert len(world.api.writes()) == before
 
 
+@pytest.mark.identity("1.2", "3.3")
 @pytest.mark.parametrize("lost", [True, False], ids=["reply lost", "never sent"])
 @pytest.mark.parametrize("write", range(1, 9))
 async def test_a_crash_at_any_write_ends_in_one_machine(write: int, *, lost: bool) -> None:

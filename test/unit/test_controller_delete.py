@@ -23,6 +23,7 @@ async def _running(**spec: Any) -> ControllerWorld:  # noqa: ANN401 - spec as us
     return world
 
 
+@pytest.mark.identity("6.2")
 async def test_a_deleted_virtual_machine_takes_its_machine_along() -> None:
     world = await _running()
     world.delete_vm()
@@ -44,6 +45,7 @@ async def test_a_deleted_virtual_machine_takes_its_machine_along() -> None:
     assert EventReason.DELETED in world.recorder.reasons()
 
 
+@pytest.mark.identity("6.1")
 async def test_the_intent_stands_before_the_delete_and_names_the_object() -> None:
     world = await _running()
     seen = []
@@ -84,6 +86,7 @@ async def test_orphan_leaves_the_vm_alone() -> None:
     assert EventReason.ORPHANED in world.recorder.reasons()
 
 
+@pytest.mark.identity("6.2")
 async def test_the_policy_is_read_when_it_matters() -> None:
     world = await _running()
     world.providers[0].down = True
@@ -147,6 +150,7 @@ async def test_pause_comes_before_deletion() -> None:
     assert not world.vms()
 
 
+@pytest.mark.identity("6.8")
 async def test_with_the_provider_gone_only_release_lets_it_go() -> None:
     world = await _running()
     world.api.drop(PROVIDERS, world.providers[0].key)
@@ -223,6 +227,7 @@ async def test_a_restored_object_that_is_deleted_at_once_still_takes_its_machine
     assert not world.vms()
 
 
+@pytest.mark.identity("6.3")
 async def test_a_machine_whose_owner_was_torn_out_is_released() -> None:
     world = await _running()
     world.api.drop(VIRTUAL_MACHINES, VM, force=True)

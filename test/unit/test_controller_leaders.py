@@ -36,6 +36,7 @@ async def _both(world: ControllerWorld, head_start: int) -> None:
         await asyncio.gather(_late(first, 0), _late(second, head_start))
 
 
+@pytest.mark.identity("3.3")
 @pytest.mark.parametrize("head_start", range(8))
 @pytest.mark.parametrize("backends", list(itertools.product(["this", "that"], repeat=2)))
 async def test_two_leaders_create_one_machine(backends: tuple[str, str], head_start: int) -> None:

@@ -34,6 +34,7 @@ def _roll_back(world: ControllerWorld) -> None:
     world.api.drop(VIRTUAL_MACHINES, VM, force=True)
 
 
+@pytest.mark.identity("12.2")
 async def test_a_new_object_of_a_lost_name_goes_where_the_lost_one_was() -> None:
     world = await _on_one()
     (vm,) = world.vms()
@@ -94,6 +95,7 @@ async def test_a_provider_that_is_gone_binds_nobody() -> None:
     assert world.status()["scheduled"]["providerName"] == "two"
 
 
+@pytest.mark.identity("12.3")
 async def test_a_new_owner_waits_for_a_provider_that_is_being_read_anew() -> None:
     world = ControllerWorld.ready(one={}, two={})
     await world.settle()
@@ -130,6 +132,7 @@ def test_a_provider_that_cannot_be_read_keeps_nobody_waiting() -> None:
     assert waiting.reason is Reason.RECOVERY_PENDING
 
 
+@pytest.mark.identity("12.4")
 def test_in_recovery_only_what_was_read_since_counts() -> None:
     stale = _place(site("one"), site("two", recovering=False), recovery=True)
     assert isinstance(stale, Unplaced)

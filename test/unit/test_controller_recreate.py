@@ -33,6 +33,7 @@ async def _vanish(world: ControllerWorld) -> str:
     return gone.uuid
 
 
+@pytest.mark.identity("4.4")
 async def test_a_vanished_vm_is_made_again_as_a_new_one() -> None:
     world = await _running()
     before = world.machine() or {}
@@ -118,6 +119,7 @@ def _deny(obj: Obj) -> None:
     obj["spec"]["allowedNamespaces"] = {"from": "Same"}
 
 
+@pytest.mark.identity("4.4")
 @pytest.mark.parametrize(
     ("close", "told"),
     [
@@ -150,6 +152,7 @@ async def test_nothing_is_made_while_the_provider_takes_nothing(
     assert len(world.vms()) == 1
 
 
+@pytest.mark.identity("4.4")
 async def test_a_vm_with_a_disk_to_be_retained_is_only_reported() -> None:
     world = await _running(disks=ROOT_RETAINED)
     await _vanish(world)

@@ -48,6 +48,7 @@ def _assert_same_vm(world: ControllerWorld, uuid: str) -> None:
     assert world.status()["providerID"] == f"fake://{uuid}"
 
 
+@pytest.mark.identity("1.3")
 async def test_status_wiped() -> None:
     world = await _running()
     _, _, uuid = _backup(world)
@@ -67,6 +68,7 @@ async def test_status_wiped_while_the_controller_was_down_and_another_place_is_b
     assert world.status()["scheduled"]["providerName"] == "one"
 
 
+@pytest.mark.identity("6.3")
 async def test_infra_object_deleted_by_hand() -> None:
     world = await _running()
     _, machine, uuid = _backup(world)
@@ -126,6 +128,7 @@ async def test_infra_objects_restored_before_virtual_machines() -> None:
     _assert_same_vm(world, uuid)
 
 
+@pytest.mark.identity("0.7", "12.4")
 async def test_only_manifests_reapplied_to_an_empty_cluster() -> None:
     world = await _running()
     vm, _, uuid = _backup(world)
@@ -152,6 +155,7 @@ async def test_only_manifests_reapplied_to_an_empty_cluster() -> None:
     assert fresh.status()["scheduled"]["providerName"] == "one"
 
 
+@pytest.mark.identity("12.4")
 async def test_a_new_owner_in_recovery_waits_for_every_provider() -> None:
     world = ControllerWorld.ready(one={}, two={})
     await world.settle()
@@ -166,6 +170,7 @@ async def test_a_new_owner_in_recovery_waits_for_every_provider() -> None:
     assert world.condition("Ready")["status"] == "True"
 
 
+@pytest.mark.identity("12.2")
 async def test_two_providers_with_a_machine_of_the_owner_are_a_conflict() -> None:
     world = await _running()
     vm, _, uuid = _backup(world)
@@ -183,6 +188,7 @@ async def test_two_providers_with_a_machine_of_the_owner_are_a_conflict() -> Non
     _assert_same_vm(world, uuid)
 
 
+@pytest.mark.identity("1.4")
 async def test_several_machine_objects_without_a_single_current_are_a_conflict() -> None:
     world = await _running()
     _, machine, uuid = _backup(world)
@@ -196,6 +202,7 @@ async def test_several_machine_objects_without_a_single_current_are_a_conflict()
     assert [vm.uuid for vm in world.vms()] == [uuid]
 
 
+@pytest.mark.identity("0.9")
 async def test_a_backup_of_everything_in_another_cluster_changes_nothing() -> None:
     world = await _running()
     vm, machine, uuid = _backup(world)
@@ -220,6 +227,7 @@ async def test_a_backup_of_everything_in_another_cluster_changes_nothing() -> No
     assert other.vm() is not None
 
 
+@pytest.mark.identity("0.9")
 async def test_confirmation_lets_a_restored_cluster_go_on() -> None:
     world = await _running()
     vm, machine, uuid = _backup(world)
@@ -239,6 +247,7 @@ async def test_confirmation_lets_a_restored_cluster_go_on() -> None:
     assert (other.installation or {})["data"]["clusterUID"] == "cluster-1"
 
 
+@pytest.mark.identity("0.8")
 async def test_the_installation_is_made_again_from_what_machines_carry() -> None:
     world = await _running()
     _, _, uuid = _backup(world)
@@ -252,6 +261,7 @@ async def test_the_installation_is_made_again_from_what_machines_carry() -> None
     _assert_same_vm(world, uuid)
 
 
+@pytest.mark.identity("0.9")
 async def test_machines_of_two_installations_hold_everything() -> None:
     world = await _running()
     _, machine, _ = _backup(world)

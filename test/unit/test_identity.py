@@ -12,6 +12,7 @@ names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?", fullmatch=True)
 owners = st.builds(Owner, names, st.sampled_from(["VirtualMachine", "Machine"]), names, names)
 
 
+@pytest.mark.identity("0.2")
 @given(owners, st.integers(0, 1000))
 def test_a_backend_name_is_short_and_plain_on_every_backend(owner: Owner, epoch: int) -> None:
     name = backend_name(owner, epoch)
@@ -19,6 +20,7 @@ def test_a_backend_name_is_short_and_plain_on_every_backend(owner: Owner, epoch:
     assert len(name) <= 63
 
 
+@pytest.mark.identity("0.1", "0.2")
 @given(owners, owners, st.integers(0, 3), st.integers(0, 3))
 def test_different_owners_and_epochs_never_share_a_name(
     one: Owner, other: Owner, epoch: int, later: int
@@ -43,6 +45,7 @@ def test_text_that_is_no_mark_is_none_and_never_an_error(text: str | None) -> No
     assert Mark.decode(text) is None
 
 
+@pytest.mark.identity("0.3")
 @pytest.mark.parametrize(
     "text",
     [
@@ -60,6 +63,7 @@ def test_a_damaged_mark_is_none(text: str) -> None:
     assert Mark.decode(text) is None
 
 
+@pytest.mark.identity("0.3")
 def test_a_mark_is_valid_only_with_the_uuid_it_names() -> None:
     mark = Mark(Owner("i", "VirtualMachine", "ns", "vm"), "AAAA")
     assert valid_mark(mark, "aaaa")

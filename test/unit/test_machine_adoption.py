@@ -81,6 +81,7 @@ def ready_message(bench: MachineBench, key: Key = MACHINE) -> str:
     return next(str(it["message"]) for it in found if it["type"] == "Ready")
 
 
+@pytest.mark.identity("10.3", "10.4")
 async def test_until_it_is_accepted_the_vm_is_told_and_not_changed(bench: MachineBench) -> None:
     vm = existing(bench)
     before = snapshot(bench)
@@ -138,6 +139,7 @@ async def test_what_accepting_would_change_is_told_with_both_values(bench: Machi
     assert bench.condition("UpToDate") == ("False", "AdoptionPending")
 
 
+@pytest.mark.identity("0.6", "10.2")
 async def test_an_accepted_vm_is_marked_and_else_stays_as_it_is(bench: MachineBench) -> None:
     vm = existing(bench, power=OFF)
     before = snapshot(bench)[0]
@@ -167,6 +169,7 @@ async def test_an_accepted_vm_is_marked_and_else_stays_as_it_is(bench: MachineBe
     assert [it.reason for it in bench.recorder.events if it.reason == "Adopted"] == ["Adopted"]
 
 
+@pytest.mark.identity("10.2")
 async def test_an_adopted_vm_is_looked_for_by_its_uuid_and_never_by_its_name(
     bench: MachineBench,
 ) -> None:
@@ -220,6 +223,7 @@ async def test_power_that_nobody_asks_for_is_no_drift(bench: MachineBench) -> No
     assert bench.condition("Ready") == ("True", "Ready")
 
 
+@pytest.mark.identity("10.1")
 @pytest.mark.parametrize(
     "value",
     [

@@ -288,6 +288,7 @@ async def test_a_running_vm_waits_for_a_disk_without_being_any_worse(bench: Mach
     assert bench.condition("Ready") == ("True", "Ready")
 
 
+@pytest.mark.identity("6.6")
 async def test_teardown_is_held_while_a_snapshot_holds_a_retained_disk(
     bench: MachineBench,
 ) -> None:

@@ -39,6 +39,7 @@ async def test_a_machine_becomes_one_running_vm_with_uniform_status(bench: Machi
     assert bench.condition("Paused") == ("False", "NotPaused")
 
 
+@pytest.mark.identity("2.5")
 async def test_identity_stands_in_the_api_before_the_creating_call(bench: MachineBench) -> None:
     bench.make_machine()
     bench.control("inject", rule={"effect": "cut", "method": "create*", "count": None})
@@ -51,6 +52,7 @@ async def test_identity_stands_in_the_api_before_the_creating_call(bench: Machin
     assert "providerID" not in spec
 
 
+@pytest.mark.identity("3.1")
 async def test_the_mark_names_owner_uuid_and_epoch(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -76,6 +78,7 @@ async def test_a_second_pass_over_a_settled_machine_writes_and_calls_nothing(
     assert len(bench.api.writes()) == writes
 
 
+@pytest.mark.identity("3.3", "4.2")
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("which", range(6))
 async def test_a_create_killed_at_any_write_ends_in_one_vm(
@@ -120,6 +123,7 @@ def _fail_write(bench: MachineBench, which: int, moment: Moment) -> None:
     bench.api.intercept(hook)
 
 
+@pytest.mark.identity("3.3")
 async def test_a_lost_clone_reply_ends_in_the_same_vm(bench: MachineBench) -> None:
     bench.make_machine()
     bench.control("inject", rule={"effect": "lose-reply", "method": "create*"})
@@ -132,6 +136,7 @@ async def test_a_lost_clone_reply_ends_in_the_same_vm(bench: MachineBench) -> No
     assert bench.machine()["spec"]["providerID"] == f"simulated://{vm.uuid}"
 
 
+@pytest.mark.identity("3.3", "5.3")
 async def test_a_create_that_arrives_late_ends_in_the_same_vm(bench: MachineBench) -> None:
     bench.make_machine()
     bench.control("inject", rule={"effect": "late", "method": "create*", "seconds": 50})
@@ -143,6 +148,7 @@ async def test_a_create_that_arrives_late_ends_in_the_same_vm(bench: MachineBenc
     assert bench.condition("Ready") == ("True", "Ready")
 
 
+@pytest.mark.identity("0.4", "2.4")
 async def test_a_foreign_vm_of_the_name_is_never_touched(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -159,6 +165,7 @@ async def test_a_foreign_vm_of_the_name_is_never_touched(bench: MachineBench) ->
     assert "addresses" not in foreign.machine()["status"]
 
 
+@pytest.mark.identity("4.3")
 async def test_a_vanished_vm_is_reported_and_never_made_again(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -172,6 +179,7 @@ async def test_a_vanished_vm_is_reported_and_never_made_again(bench: MachineBenc
     assert bench.machine()["status"]["initialization"] == {"provisioned": True}
 
 
+@pytest.mark.identity("5.2", "5.4")
 async def test_a_hidden_vm_is_neither_missing_nor_made_again(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -190,6 +198,7 @@ async def test_a_hidden_vm_is_neither_missing_nor_made_again(bench: MachineBench
     assert bench.machine() == {}
 
 
+@pytest.mark.identity("5.1")
 async def test_another_backend_at_the_endpoint_is_noticed(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -205,6 +214,7 @@ async def test_another_backend_at_the_endpoint_is_noticed(bench: MachineBench) -
     assert len(bench.vms()) == 1
 
 
+@pytest.mark.identity("5.1")
 async def test_another_backend_that_answers_a_renewed_login_proves_nothing(
     bench: MachineBench,
 ) -> None:
@@ -219,6 +229,7 @@ async def test_another_backend_that_answers_a_renewed_login_proves_nothing(
     assert bench.machine()["metadata"]["finalizers"]
 
 
+@pytest.mark.identity("0.3", "0.4")
 async def test_a_copy_carrying_our_mark_is_not_ours(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -231,6 +242,7 @@ async def test_a_copy_carrying_our_mark_is_not_ours(bench: MachineBench) -> None
     assert [vm.name for vm in bench.vms()] == ["a-copy"]
 
 
+@pytest.mark.identity("2.3")
 async def test_a_machine_restored_without_identity_finds_its_vm(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -245,6 +257,7 @@ async def test_a_machine_restored_without_identity_finds_its_vm(bench: MachineBe
     assert bench.machine()["spec"]["instance"]["uuid"] == before.uuid
 
 
+@pytest.mark.identity("9.1")
 async def test_status_wiped_comes_back_the_same(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -263,6 +276,7 @@ async def test_status_wiped_comes_back_the_same(bench: MachineBench) -> None:
     assert after == before
 
 
+@pytest.mark.identity("2.1")
 async def test_a_machine_nobody_refers_to_makes_nothing(bench: MachineBench) -> None:
     bench.make_machine(referred=False)
     await bench.run()
@@ -280,6 +294,7 @@ async def test_nothing_is_minted_for_a_namespace_that_may_not(bench: MachineBenc
     assert bench.vms() == []
 
 
+@pytest.mark.identity("0.9")
 async def test_nothing_is_minted_or_destroyed_in_another_cluster(bench: MachineBench) -> None:
     config = Key("banlieue-system", "banlieue-installation")
     bench.api.edit(CONFIG_MAPS, config, lambda obj: obj["data"].update(clusterUID="elsewhere"))
@@ -289,6 +304,7 @@ async def test_nothing_is_minted_or_destroyed_in_another_cluster(bench: MachineB
     assert bench.vms() == []
 
 
+@pytest.mark.identity("0.9")
 async def test_existing_vms_are_not_changed_or_destroyed_in_another_cluster(
     bench: MachineBench,
 ) -> None:
@@ -308,6 +324,7 @@ async def test_existing_vms_are_not_changed_or_destroyed_in_another_cluster(
     assert bench.machine()["metadata"]["finalizers"]
 
 
+@pytest.mark.identity("5.5")
 async def test_an_outage_keeps_the_status(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -462,6 +479,7 @@ async def test_a_restart_says_nothing_before_the_provider_is_reached(bench: Mach
     assert bench.condition("Ready") == ("Unknown", "ProviderUnreachable")
 
 
+@pytest.mark.identity("2.1")
 async def test_nothing_is_minted_for_an_owner_that_is_being_deleted(bench: MachineBench) -> None:
     bench.make_machine()
     bench.api.edit(

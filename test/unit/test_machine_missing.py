@@ -10,6 +10,7 @@ def bench() -> MachineBench:
     return MachineBench()
 
 
+@pytest.mark.identity("4.4")
 async def test_proof_is_written_down_with_its_time_and_stays_until_the_vm_is_back(
     bench: MachineBench,
 ) -> None:
@@ -32,6 +33,7 @@ async def test_proof_is_written_down_with_its_time_and_stays_until_the_vm_is_bac
     assert bench.condition("Ready") == ("True", "Ready")
 
 
+@pytest.mark.identity("5.4")
 async def test_what_is_only_not_to_be_seen_is_not_missing(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -41,6 +43,7 @@ async def test_what_is_only_not_to_be_seen_is_not_missing(bench: MachineBench) -
     assert "missing" not in bench.machine()["status"]
 
 
+@pytest.mark.identity("5.1")
 async def test_proof_does_not_outlast_the_sight_it_was_made_with(bench: MachineBench) -> None:
     """Another backend answers now: nothing that was proved before is said of it."""
     bench.make_machine()

@@ -115,6 +115,7 @@ async def test_a_machine_that_never_moved_tells_epoch_0(bench: MachineBench) -> 
     assert told(bench) == role(0, "Current")
 
 
+@pytest.mark.identity("8.1")
 async def test_an_incoming_machine_is_a_vm_of_its_own_epoch(bench: MachineBench) -> None:
     await in_move(bench)
     first, second = vm_of(bench), vm_of(bench, NEXT)
@@ -137,6 +138,7 @@ async def test_an_incoming_machine_is_found_again_by_its_epoch(bench: MachineBen
     assert len(bench.vms()) == 2
 
 
+@pytest.mark.identity("8.2")
 async def test_a_commit_clears_incoming_and_changes_nothing_else(bench: MachineBench) -> None:
     await in_move(bench)
     before = vm_of(bench, NEXT).model_copy(deep=True)
@@ -256,6 +258,7 @@ async def test_what_a_move_left_behind_is_stopped_again_unless_told_otherwise(
     assert told(bench) == role(0, "Previous")
 
 
+@pytest.mark.identity("8.4")
 async def test_a_rollback_gives_the_old_vm_the_next_epoch_and_its_old_name(
     bench: MachineBench,
 ) -> None:
@@ -394,6 +397,7 @@ def looks(bench: MachineBench) -> list[Vm]:
     return [vm.model_copy(deep=True) for vm in bench.vms()]
 
 
+@pytest.mark.identity("8.3")
 async def test_nothing_is_minted_for_an_object_that_was_overtaken(bench: MachineBench) -> None:
     await lose_objects(bench)
     before = looks(bench)
@@ -404,6 +408,7 @@ async def test_nothing_is_minted_for_an_object_that_was_overtaken(bench: Machine
     assert looks(bench) == before
 
 
+@pytest.mark.identity("8.3")
 async def test_an_object_that_was_brought_up_to_date_takes_its_vm(bench: MachineBench) -> None:
     await lose_objects(bench)
     bench.make_machine()

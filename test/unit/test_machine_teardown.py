@@ -13,6 +13,7 @@ def bench() -> MachineBench:
     return MachineBench()
 
 
+@pytest.mark.identity("6.1")
 async def test_a_restored_deletion_without_valid_intent_is_held(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -31,6 +32,7 @@ async def test_a_restored_deletion_without_valid_intent_is_held(bench: MachineBe
     assert bench.machine()["metadata"]["finalizers"]
 
 
+@pytest.mark.identity("6.3")
 async def test_release_leaves_vm_and_mark_while_its_owner_lives(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -51,6 +53,7 @@ def _delete_owner(bench: MachineBench, policy: str | None = None) -> None:
     bench.api.edit(VIRTUAL_MACHINES, MACHINE, change)
 
 
+@pytest.mark.identity("0.6")
 async def test_release_of_an_orphan_takes_the_mark_off(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -75,6 +78,7 @@ async def test_release_keeps_the_mark_of_a_vm_that_is_to_be_destroyed(bench: Mac
     assert [vm.mark for vm in bench.vms()] == [before]
 
 
+@pytest.mark.identity("6.7")
 async def test_release_goes_through_when_the_backend_is_dead(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()
@@ -85,6 +89,7 @@ async def test_release_goes_through_when_the_backend_is_dead(bench: MachineBench
     assert len(bench.vms()) == 1
 
 
+@pytest.mark.identity("6.6")
 async def test_foreign_and_retained_disks_outlive_the_vm(bench: MachineBench) -> None:
     bench.make_machine(
         disks=[

@@ -138,6 +138,7 @@ async def test_paused_stops_changes_but_not_observation(bench: ProviderBench, wh
 # Unclaimed machines
 
 
+@pytest.mark.identity("12.1")
 async def test_marked_machines_without_object_are_listed(bench: ProviderBench) -> None:
     bench.endpoint.marked = (
         marked_vm("u1", "claimed"),
@@ -235,6 +236,7 @@ async def _use(bench: ProviderBench) -> None:
     await ensure_in_use(bench.api, bench.provider, manager="m")
 
 
+@pytest.mark.identity("7.1")
 async def test_before_the_mint_everything_is_held(bench: ProviderBench) -> None:
     await _use(bench)
     assert _finalizers(bench) == [[FINALIZER]] * 3
@@ -286,6 +288,7 @@ async def test_finalizers_of_others_stay(bench: ProviderBench) -> None:
     assert (bench.api.peek(SECRETS, CREDENTIALS) or {})["metadata"]["finalizers"] == ["x.io/a"]
 
 
+@pytest.mark.identity("7.3")
 async def test_a_deleted_provider_waits_for_its_machines_and_serves_them(
     bench: ProviderBench,
 ) -> None:

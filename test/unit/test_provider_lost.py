@@ -51,6 +51,7 @@ def _owners(bench: ProviderBench) -> list[tuple[str, int]]:
     return [(owner.hash, owner.epoch) for owner in _told(bench).owners]
 
 
+@pytest.mark.identity("12.1")
 async def test_the_owner_of_a_vm_younger_than_the_last_read_is_told_when_its_object_vanishes(
     bench: ProviderBench,
 ) -> None:
@@ -65,6 +66,7 @@ async def test_the_owner_of_a_vm_younger_than_the_last_read_is_told_when_its_obj
     assert _told(bench).count == 1
 
 
+@pytest.mark.identity("12.1")
 async def test_it_is_told_without_the_backend_and_at_most_every_ten_seconds(
     bench: ProviderBench,
 ) -> None:
@@ -156,6 +158,7 @@ async def test_a_restored_status_is_put_right(bench: ProviderBench) -> None:
     assert _owners(bench) == [(_digest("db"), 0)]
 
 
+@pytest.mark.identity("12.3")
 async def test_a_process_that_begins_takes_nothing_for_complete_that_another_told(
     bench: ProviderBench,
 ) -> None:

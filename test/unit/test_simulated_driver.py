@@ -94,6 +94,7 @@ def rig() -> Iterator[Rig]:
 # Absence
 
 
+@pytest.mark.identity("5.3")
 @pytest.mark.parametrize("effect", [Effect.CUT, Effect.LATE, Effect.LOSE_REPLY])
 def test_after_a_lost_create_absence_needs_twice_the_timeout(rig: Rig, effect: Effect) -> None:
     rig.inject(effect, method="create", seconds=15)
@@ -132,6 +133,7 @@ def test_a_seen_machine_does_not_wait_for_lost_creates(rig: Rig) -> None:
     assert rig.driver.observe(ref) is None
 
 
+@pytest.mark.identity("5.3")
 def test_absence_is_not_proven_while_a_create_runs(rig: Rig) -> None:
     rig.driver.create(rig.plan)
     for ref in (rig.plan.ref, unminted(rig.plan)):
@@ -154,6 +156,7 @@ def test_a_failed_create_leaves_provable_absence(rig: Rig) -> None:
     assert rig.driver.observe(rig.plan.ref) is None
 
 
+@pytest.mark.identity("5.2")
 def test_a_vm_with_a_changed_uuid_is_not_gone(rig: Rig) -> None:
     ref = rig.made()
     rig.control("rename", vm=ref.backend_id, name="other")
@@ -162,6 +165,7 @@ def test_a_vm_with_a_changed_uuid_is_not_gone(rig: Rig) -> None:
         rig.driver.observe(ref)
 
 
+@pytest.mark.identity("5.5")
 def test_an_outage_is_no_absence(rig: Rig) -> None:
     ref = rig.made()
     rig.inject(Effect.CUT, count=None)
@@ -175,6 +179,7 @@ def test_an_outage_is_no_absence(rig: Rig) -> None:
 # Identity
 
 
+@pytest.mark.identity("2.2")
 def test_a_renamed_and_moved_vm_is_still_ours(rig: Rig) -> None:
     ref = rig.made()
     rig.control("rename", vm=ref.backend_id, name="renamed")
@@ -185,6 +190,7 @@ def test_a_renamed_and_moved_vm_is_still_ours(rig: Rig) -> None:
         assert (state.backend_id, state.failure_domain) == (ref.backend_id, "domain-b")
 
 
+@pytest.mark.identity("0.5")
 def test_two_vms_of_one_uuid_are_left_alone(rig: Rig) -> None:
     ref = rig.made()
     rig.control("copy", vm=ref.backend_id, name="restored", keep_uuid=True)

@@ -42,6 +42,7 @@ class CreateConformance(Benched):
         assert bench.driver.update(plan, bench.state(plan)) is None, "a fresh VM needs an update"
 
     def test_creating_twice_makes_one_vm(self, bench: Bench) -> None:
+        """It holds on every backend (identity 3.2)."""
         plan = bench.plan()
         first = bench.driver.create(plan)
         second = _settled(lambda: bench.driver.create(plan), bench)
@@ -52,6 +53,7 @@ class CreateConformance(Benched):
         assert len(bench.named(plan)) == 1
 
     def test_two_concurrent_creates_make_one_vm(self, bench: Bench) -> None:
+        """It holds on every backend (identity 3.4)."""
         plan = bench.plan()
         together = Barrier(2)
 
@@ -66,6 +68,7 @@ class CreateConformance(Benched):
         assert len(bench.named(plan)) == 1
 
     def test_a_create_with_a_lost_reply_is_found(self, bench: Bench) -> None:
+        """It holds on every backend (identity 3.3)."""
         plan = bench.plan()
         bench.target.lose_next_create_reply()
         with pytest.raises(Unreachable):
@@ -86,6 +89,7 @@ class CreateConformance(Benched):
         assert len(bench.named(plan)) == 1
 
     def test_the_mark_is_there_from_the_first_moment(self, bench: Bench) -> None:
+        """It holds on every backend (identity 3.1)."""
         plan = bench.plan()
         states: list[MachineState] = []
         with bench.target.slow_tasks(0.5), bench.connect() as watcher:
@@ -132,6 +136,7 @@ class IdentityConformance(Benched):
         assert bench.look(later) is None
 
     def test_a_copy_is_told_from_the_original(self, bench: Bench) -> None:
+        """It holds on every backend (identity 0.3)."""
         plan = bench.plan()
         made = bench.ensure(plan)
         copy = bench.target.copy(made.backend_id, f"{plan.ref.name}-copy")
@@ -211,6 +216,7 @@ class AbsenceConformance(Benched):
         assert bench.look(seen(plan, made)) is None
 
     def test_a_hidden_vm_is_never_gone(self, bench: Bench) -> None:
+        """It holds on every backend (identity 5.2)."""
         plan = bench.plan()
         made = bench.ensure(plan)
         refs = (plan.ref, unminted(plan), seen(plan, made))
