@@ -18,6 +18,7 @@ from banlieue.sdk.driver import (
     Task,
 )
 from banlieue.sdk.errors import AbsenceUnproven, Foreign, NeedsOperator, Unreachable
+from banlieue.sdk.identity import Mark, Owner
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.states import Plan, vm_spec
 from banlieue.sdk.testing.conformance import Bench, DriverConformance
@@ -172,8 +173,76 @@ class ForgetsLostCalls(Mutant):
             return None
 
 
+class WritesAnyMark(Mutant):
+    """Writes whatever mark it is told, over whatever stands there."""
+
+    def write_mark(self, ref: MachineRef, mark: Mark) -> Task | None:
+        (vm,) = self._session.call("find", uuid=ref.uuid)
+        if vm["mark"] == mark.encode():
+            return None
+        wanted = {"mark": mark.encode(), "expected": vm["mark"]}
+        task = self._session.call("take_over", vm=vm["id"], wanted=wanted)
+        return Task(task["id"], "take-over")
+
+
+class RestartsForAMark(Mutant):
+    """Stops the VM to write on it."""
+
+    def write_mark(self, ref: MachineRef, mark: Mark) -> Task | None:
+        (vm,) = self._session.call("find", uuid=ref.uuid)
+        if vm["power"] == PowerState.POWERED_ON:
+            return Task(self._session.call("power_off", vm=vm["id"])["id"], "power-off")
+        return super().write_mark(ref, mark)
+
+
+class CountsCopies(Mutant):
+    """Takes every mark of an owner for a valid one."""
+
+    def made_for(self, owner: Owner) -> Sequence[MachineState]:
+        return [state for state in self.marked() if state.mark and state.mark.owner == owner]
+
+
+class DoesMoreThanPower(Mutant):
+    """Changes hardware although only the power state is asked for."""
+
+    def update(self, plan: Plan, seen: MachineState) -> Task | None:
+        disks = tuple(replace(disk, storage={"pool": "fast"}) for disk in plan.disks)
+        nics = tuple(replace(nic, network={"network": "lan"}) for nic in plan.nics)
+        return super().update(replace(plan, power_only=False, disks=disks, nics=nics), seen)
+
+
+class PlugsEverythingIn(Mutant):
+    """Makes every interface connected."""
+
+    def create(self, plan: Plan) -> Task | None:
+        nics = tuple(replace(nic, connected=True) for nic in plan.nics)
+        return super().create(replace(plan, nics=nics))
+
+
+class LeavesInterfaces(Mutant):
+    """Leaves interfaces that are there as they are, and tells that they are as planned."""
+
+    def update(self, plan: Plan, seen: MachineState) -> Task | None:
+        there = {nic.name: nic for nic in seen.nics or ()}
+        nics = tuple(
+            replace(
+                nic,
+                connected=there[nic.name].connected,
+                network={"network": there[nic.name].network or ""},
+            )
+            for nic in plan.nics
+        )
+        return super().update(replace(plan, nics=nics), seen)
+
+
 FAILURES = (AssertionError, pytest.fail.Exception, NeedsOperator)
 KIT = DriverConformance()
+
+
+def _no_earlier_mark(bench: Bench) -> None:
+    KIT.test_no_other_mark_is_written_over(bench, "an earlier epoch")
+
+
 BROKEN: list[tuple[type[Mutant], Callable[[Bench], None]]] = [
     (MarksLate, KIT.test_the_mark_is_there_from_the_first_moment),
     (ForgetsTheLock, KIT.test_creating_twice_makes_one_vm),
@@ -194,6 +263,13 @@ BROKEN: list[tuple[type[Mutant], Callable[[Bench], None]]] = [
     (UnknownTasksFail, KIT.test_an_unknown_task_is_over),
     (TakesDuplicatesForForeign, KIT.test_creating_twice_makes_one_vm),
     (ForgetsLostCalls, KIT.test_a_create_with_a_lost_reply_is_found),
+    (RestartsForAMark, KIT.test_a_commit_clears_incoming_and_changes_nothing_else),
+    (WritesAnyMark, _no_earlier_mark),
+    (CountsCopies, KIT.test_all_vms_of_an_owner_are_found_and_no_copy),
+    (DoesMoreThanPower, KIT.test_power_follows_alone_when_nothing_else_is_to),
+    (PlugsEverythingIn, KIT.test_an_interface_is_out_from_the_first_moment_of_a_start),
+    (LeavesInterfaces, KIT.test_an_interface_that_somebody_unplugged_is_told_and_plugged_in),
+    (LeavesInterfaces, KIT.test_an_interface_is_plugged_into_another_network),
 ]
 
 

@@ -38,6 +38,7 @@ class PlugConformance(Benched):
     def test_an_interface_is_out_from_the_first_moment_of_a_start(self, bench: Bench) -> None:
         out = _plan(bench, PowerState.POWERED_OFF, connected=False)
         bench.ensure(out)
+        assert not _nic(bench, out).connected, "it was made connected"
         on = replace(out, power=PowerState.POWERED_ON)
         _change(bench, on)
         assert bench.state(on).power == PowerState.POWERED_ON
