@@ -17,6 +17,7 @@ from banlieue.sdk.testing.conformance_identity import (
     CreateConformance,
     IdentityConformance,
 )
+from banlieue.sdk.testing.conformance_images import ImageConformance
 from banlieue.sdk.testing.conformance_life import (
     ErrorConformance,
     FeedConformance,
@@ -47,5 +48,6 @@ class DriverConformance(
     ErrorConformance,
     FeedConformance,
     AdoptionConformance,
+    ImageConformance,
 ):
     """All of it; subclass this and define the fixture `target`."""

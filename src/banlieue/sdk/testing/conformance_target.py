@@ -172,6 +172,10 @@ class ConformanceTarget(ABC):
     def slow_tasks(self, seconds: float) -> AbstractContextManager[None]:
         """While it lasts every task takes that much longer."""
 
+    def image_content(self) -> bytes:
+        """What an image file that can be imported holds; as small as the backend takes."""
+        return bytes(64 * 1024)
+
     def unknown_task(self) -> Task:
         """A task the backend does not know, or no longer."""
         return Task(handle="task-999999", operation="create")
