@@ -61,7 +61,8 @@ async def test_it_is_told_what_is_there_and_nothing_is_taken_over_before_it_is_a
     assert not vm.marked
     machine = world.machine()
     assert machine is not None
-    assert not {"placement", "class", "powerState", "imageRef"} & set(machine["spec"])
+    assert not {"instance", "class", "powerState", "imageRef"} & set(machine["spec"])
+    assert machine["spec"]["placement"] == {"failureDomain": "one-a"}
     kinds = {it["type"] for it in status["conditions"]}
     assert not {"Stalled", "Reconciling"} & kinds
 
@@ -154,6 +155,25 @@ async def test_a_provider_that_is_not_the_tenants_business_is_no_provider() -> N
         scheduled = world.condition("Scheduled")
         told.append((scheduled["reason"], scheduled["message"].replace(name, "X")))
     assert told[0] == told[1]
+
+
+async def test_until_it_is_taken_over_its_place_is_wherever_the_backend_has_it() -> None:
+    world = adopting_world(one={"domains": ("a", "b")})
+    vm = legacy(world)
+    adopt(world, vm.uuid)
+    await world.settle()
+    vm.domain = "one-b"
+    world.edit_vm(powerOffMode="Hard")
+    await world.settle()
+    assert world.status()["scheduled"]["failureDomain"] == "one-b"
+    world.edit_vm(adopt={"id": vm.uuid, "accepted": True})
+    await world.settle()
+    vm.domain = "one-a"
+    world.edit_vm(powerOffMode="Soft")
+    await world.settle()
+    assert world.status()["scheduled"]["failureDomain"] == "one-b"
+    assert world.status()["observedFailureDomain"] == "one-a"
+    assert world.condition("PlacementValid")["reason"] == "MovedByBackend"
 
 
 async def test_a_wrong_pin_is_corrected_as_long_as_nothing_was_taken_over() -> None:

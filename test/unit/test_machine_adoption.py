@@ -1,13 +1,16 @@
 """Taking over VMs that exist: seen first, marked when that is accepted, and then like any other."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.driver import Candidate
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
 from banlieue.sdk.kube import Key, Obj, Unavailable
+from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import OFF, ON, Vm
 from banlieue.sdk.testing.memory_api import Call, Moment
@@ -82,6 +85,8 @@ def ready_message(bench: MachineBench, key: Key = MACHINE) -> str:
 
 
 @pytest.mark.identity("10.3", "10.4")
+@pytest.mark.identity("10.3")
+@pytest.mark.identity("10.4")
 async def test_until_it_is_accepted_the_vm_is_told_and_not_changed(bench: MachineBench) -> None:
     vm = existing(bench)
     before = snapshot(bench)
@@ -118,6 +123,7 @@ async def test_until_it_is_accepted_the_vm_is_told_and_not_changed(bench: Machin
     assert not bench.machine()["metadata"].get("finalizers")
 
 
+@pytest.mark.identity("10.4")
 async def test_what_accepting_would_change_is_told_with_both_values(bench: MachineBench) -> None:
     vm = existing(bench, power=OFF)
     adopting(
@@ -140,6 +146,7 @@ async def test_what_accepting_would_change_is_told_with_both_values(bench: Machi
 
 
 @pytest.mark.identity("0.6", "10.2")
+@pytest.mark.identity("10.2")
 async def test_an_accepted_vm_is_marked_and_else_stays_as_it_is(bench: MachineBench) -> None:
     vm = existing(bench, power=OFF)
     before = snapshot(bench)[0]
@@ -167,6 +174,30 @@ async def test_an_accepted_vm_is_marked_and_else_stays_as_it_is(bench: MachineBe
     assert bench.condition("Ready") == ("True", "Ready")
     assert bench.condition("UpToDate") == ("True", "UpToDate")
     assert [it.reason for it in bench.recorder.events if it.reason == "Adopted"] == ["Adopted"]
+
+
+@pytest.mark.identity("10.2")
+async def test_the_provider_id_is_made_of_the_uuid_the_guest_sees(
+    bench: MachineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vm = existing(bench)
+    bios = "11111111-2222-4333-8444-555555555555"
+    driver = bench.served.driver
+    assert isinstance(driver, SimulatedDriver)
+    find = driver.find
+
+    def with_another_bios(id_: str) -> Candidate | None:
+        found = find(id_)
+        return replace(found, hardware_uuid=bios) if found else None
+
+    monkeypatch.setattr(driver, "find", with_another_bios)
+    adopting(bench, vm.uuid, accepted=True)
+    await bench.run()
+    spec = bench.machine()["spec"]
+    assert spec["providerID"] == f"simulated://{bios}"
+    assert spec["instance"]["uuid"] == vm.uuid
+    assert bench.condition("Ready") == ("True", "Ready")
+    assert bench.vms()[0].uuid == vm.uuid
 
 
 @pytest.mark.identity("10.2")
@@ -223,6 +254,7 @@ async def test_power_that_nobody_asks_for_is_no_drift(bench: MachineBench) -> No
     assert bench.condition("Ready") == ("True", "Ready")
 
 
+@pytest.mark.identity("10.1")
 @pytest.mark.identity("10.1")
 @pytest.mark.parametrize(
     "value",

@@ -55,12 +55,12 @@ async def locate(scope: Scope) -> Outcome:
 
 
 def _to_locate(machine: Machine) -> bool:
-    """Only once it is taken over: until then the backend may still move it, and nothing depends."""
-    spec = machine.spec
-    return (
-        spec.adopt is not None
-        and spec.provider_id is not None
-        and spec.placement is None
-        and machine.status.failure_domain is not None
-        and machine.metadata.deletion_timestamp is None
-    )
+    """Until its VM is taken over the backend may move it, and the object follows; then it is fixed.
+
+    A VM that is moved later is `MovedByBackend`, as any other.
+    """
+    spec, seen = machine.spec, machine.status.failure_domain
+    if spec.adopt is None or seen is None or machine.metadata.deletion_timestamp is not None:
+        return False
+    placed = spec.placement.failure_domain if spec.placement else None
+    return placed is None or (placed != seen and untaken(machine))

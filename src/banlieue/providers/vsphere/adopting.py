@@ -97,14 +97,15 @@ class Adopting:
             record.set(path, found.get(path))
         if not record.readable:
             return None
-        record.details = read_details(record, found, self.monotonic())
         names, attached = _names(found, record.name), found.get(_DEVICES) or ()
         path = found.get("config.files.vmPathName") or ""
-        state = replace(
-            machine_state(record, places),
+        record.details = replace(
+            read_details(record, found, self.monotonic()),
             disks=devices.disk_states(attached, names.slots, path, record.name),
+            lost_disks=(),
             nics=cards.states(attached, names.cards, running=record.power == "poweredOn"),
         )
+        state = machine_state(record, places)
         folder = found.ref("parent")
         datacenter = places.datacenter_of(folder)
         steps = (*((datacenter.name,) if datacenter else ()), *places.path(folder), record.name)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from banlieue.sdk.driver import Adoption, Candidate, MachineRef, MarkRemover
+from banlieue.sdk.driver import Adoption, Candidate, MachineRef, MarkRemover, Task
 from banlieue.sdk.errors import Foreign, NeedsOperator, Transient
 from banlieue.sdk.identity import Mark
 from banlieue.sdk.testing.conformance_target import AnyDriver, AnyPlan, Bench, Benched, RawVm
@@ -100,7 +100,7 @@ class AdoptionConformance(Benched):
             before.memory_mib,
         )
         assert [disk.name for disk in after.disks] == [disk.name for disk in before.disks]
-        assert [nic.name for nic in after.nics or ()] == [nic.name for nic in before.nics or ()]
+        assert after.nics == before.nics
         assert existing.adoption.take_over(ref, mark) is None, "once is not enough"
 
     def test_what_is_attached_later_is_foreign(self, existing: Found) -> None:
@@ -113,6 +113,38 @@ class AdoptionConformance(Benched):
             return [it.id for it in (state.disks if state else ()) if it.name is None]
 
         existing.bench.until("the new disk is told as foreign", lambda: foreign() == [disk])
+
+    def test_what_it_came_along_with_and_no_plan_lists_stays(self, existing: Found) -> None:
+        bench, (ref, mark) = existing.bench, existing.claim()
+        existing.take(ref, mark)
+        before = bench.look(ref)
+        assert before is not None
+        added = replace(existing.plan.nics[0], name="added")
+        wanted = replace(
+            existing.plan,
+            ref=replace(ref, seen=True, backend_id=before.backend_id),
+            mark=mark,
+            cpus=before.cpus or 0,
+            memory_mib=before.memory_mib or 0,
+            power=before.power,
+            disks=(),
+            nics=(added,),
+            left_alone=frozenset(nic.name or "" for nic in before.nics or ()),
+        )
+        for plan, more in ((wanted, ["added"]), (replace(wanted, nics=()), [])):
+
+            def step(plan: AnyPlan = plan) -> Task | None:
+                state = bench.look(ref)
+                assert state is not None
+                return bench.driver.update(plan, state)
+
+            bench.run(plan, step)
+            after = bench.look(ref)
+            assert after is not None
+            assert after.disks == before.disks
+            had = [nic.name for nic in before.nics or ()]
+            got = [nic.name for nic in after.nics or ()]
+            assert sorted(map(str, got)) == sorted(map(str, [*had, *more])), "one came or went"
 
     def test_of_two_who_take_it_at_once_one_gets_it(self, existing: Found) -> None:
         bench, together = existing.bench, Barrier(2)
