@@ -1,21 +1,25 @@
 """Whatever was lost or brought back, a VirtualMachine ends as the same one VM, untouched.
 
 The losses that come with an outage of everything come with one: each VirtualMachine lost something
-else while neither controller nor provider ran, and each test looks at one of them afterwards.
+else while neither controller nor provider ran, the Provider went as well and comes back last, and
+each test looks at one of them afterwards. The same on the simulated backend, without processes and
+in more orders: `test/unit/test_restore_orders.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from test.kit.backup import restore, restore_all, saved, tear_out, wipe_status
+from test.kit.controlplane import ControlPlane
 from test.kit.installed import READY_SECONDS
 from test.kit.running import VMS, Known, Running
-from test.kit.stack import is_ready
+from test.kit.stack import condition, is_ready
+from test.kit.targets import REAL, new_target
 from test.kit.waiting import wait_until
-from test.kit.watched import AtWork
+from test.kit.watched import AtWork, watched
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +68,21 @@ LOSSES: Final[Mapping[str, Loss]] = {
 }
 
 
+@pytest.fixture(scope="module", params=REAL)
+def at_work(
+    request: pytest.FixtureRequest,
+    control_plane: ControlPlane,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[AtWork]:
+    """banlieue at work on what people run; all tests share it."""
+    directory = tmp_path_factory.mktemp(f"{request.param}-restores")
+    with (
+        new_target(request.param, directory) as target,
+        watched(control_plane, directory, target) as found,
+    ):
+        yield AtWork(found, Running.start(found.registered))
+
+
 @pytest.fixture(scope="module")
 def survivors(at_work: AtWork) -> Mapping[str, Known]:
     """The VirtualMachines as they were before the outage, by what each lost."""
@@ -77,8 +96,20 @@ def survivors(at_work: AtWork) -> Mapping[str, Known]:
         READY_SECONDS,
         "the garbage collector to find owners missing",
     )
-    running.resume()
+    registered = running.registered
+    system = registered.stack.namespace
+    provider = running.kube.get("providers", registered.provider, system)
+    tear_out(running.kube, "providers", registered.provider, system)
+    for role in (running.controller, running.provider):
+        role.start(ready=False)
+    registered.wait("vm-without-status", _is_unplaced, READY_SECONDS, "waiting for its Provider")
+    restore(running.kube, saved(provider, status=False))
+    registered.provider_ready()
     return known
+
+
+def _is_unplaced(vm: Mapping[str, Any]) -> bool:
+    return condition(vm, "Scheduled")[0] == "False"
 
 
 @pytest.fixture
@@ -90,6 +121,7 @@ def running(at_work: AtWork) -> Running:
 # After the outage
 
 
+@pytest.mark.identity("12.5", "9.1")
 @pytest.mark.parametrize("name", ["wiped", "whole"])
 def test_what_is_still_or_again_there_is_taken_up(
     running: Running, survivors: Mapping[str, Known], name: str
@@ -98,6 +130,7 @@ def test_what_is_still_or_again_there_is_taken_up(
     _destroy(running, survivors[name])
 
 
+@pytest.mark.identity("12.5", "6.3")
 @pytest.mark.parametrize("name", ["stale-with-status", "stale-without-status"])
 def test_a_machine_object_with_the_uid_of_a_former_owner_is_made_anew(
     running: Running, survivors: Mapping[str, Known], name: str
@@ -108,6 +141,7 @@ def test_a_machine_object_with_the_uid_of_a_former_owner_is_made_anew(
     _destroy(running, survivors[name])
 
 
+@pytest.mark.identity("12.5", "2.3")
 @pytest.mark.parametrize("name", ["vm-with-status", "vm-without-status"])
 def test_a_virtual_machine_may_come_before_its_machine_object(
     running: Running, survivors: Mapping[str, Known], name: str
@@ -120,6 +154,7 @@ def test_a_virtual_machine_may_come_before_its_machine_object(
     _destroy(running, known)
 
 
+@pytest.mark.identity("12.5", "1.3")
 @pytest.mark.parametrize("name", ["machine-collected", "machine-kept"])
 def test_a_machine_object_may_come_before_its_virtual_machine(
     running: Running, survivors: Mapping[str, Known], name: str
