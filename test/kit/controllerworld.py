@@ -308,8 +308,7 @@ class ControllerWorld:
             result = await reconciler.reconcile(key)
         except ProcessKilled:
             self._running = None
-            self.restarts += 1
-            self.restart()
+            self._fell(controller)
             return
         except ApiError:
             self._running = None
@@ -318,6 +317,12 @@ class ControllerWorld:
         self._running = None
         if result.requeue_after is not None:
             self._enqueue(controller, Request(key, delay=result.requeue_after))
+
+    def _fell(self, controller: str) -> None:
+        """The process that runs this controller was killed."""
+        del controller
+        self.restarts += 1
+        self.restart()
 
     async def _serve_machines(self) -> bool:
         due, self._machines_due = self._machines_due, set()

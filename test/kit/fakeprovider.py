@@ -10,6 +10,7 @@ from banlieue.api.meta import Resource
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.testing.memory_api import MemoryApi
 
 NAMESPACE = "team-a"
@@ -17,7 +18,7 @@ SYSTEM = names.SYSTEM_NAMESPACE
 CLUSTER_UID = "cluster-1"
 THIS = Resource("infrastructure.example.com", "v1alpha1", "ThisMachine", "thismachines")
 THAT = Resource("infrastructure.example.com", "v1alpha1", "ThatMachine", "thatmachines")
-KINDS = {"this": THIS, "that": THAT}
+KINDS = {"this": THIS, "that": THAT, "simulated": SIMULATED_MACHINES}
 
 
 @dataclass(slots=True)
