@@ -113,7 +113,7 @@ class User(Actor):
             self.edit(name, classRef={"name": self.rng.choice(("small", "large"))})
 
     def pin(self) -> None:
-        """Edit the pin, which moves nothing by itself."""
+        """Edit the pin, which asks for a move."""
         if (name := self.any_name()) is not None:
             pin = {"name": self.rng.choice(self.cluster.names), "namespace": SYSTEM}
             self.edit(name, providerRef=self.rng.choice((None, pin)))

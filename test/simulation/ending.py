@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.faults import WorldFault
@@ -11,6 +12,8 @@ from test.simulation.backend import SimWorld
 from test.simulation.cluster import CONTROLLER
 from test.simulation.oracle import Made
 from test.simulation.platform import NAMESPACE
+
+_RELEASE = names.ANNOTATION_RELEASE_PREVIOUS
 
 BOUND = 5400.0
 """Seconds of virtual time after which everything must be at rest: four sweeps and more."""
@@ -67,6 +70,14 @@ class Ending(Actor):
                 self.cluster.log(f"admin registers Provider {name}")
                 platform.add_provider(self.cluster.api, name)
 
+    def _release(self) -> None:
+        """Users need nothing any more that a move left behind."""
+        for obj in self.cluster.virtual_machines():
+            given = obj["metadata"].get("annotations") or {}
+            if (obj.get("status") or {}).get("previous") and _RELEASE not in given:
+                self.cluster.log(f"user releases what is left of {obj['metadata']['name']}")
+                self.cluster.api.edit(VIRTUAL_MACHINES, Key.of(obj), _give_word)
+
     def _heal_processes(self) -> None:
         cluster = self.cluster
         for process in cluster.processes:
@@ -119,6 +130,7 @@ class Ending(Actor):
         pause = 0.5
         while (wrong := self.wrong()) and self.cluster.loop.time() < end:
             self._register()
+            self._release()
             await self.cluster.rest(pause)
             pause = min(5.0, pause * 1.3)
         return wrong
@@ -156,6 +168,8 @@ class Ending(Actor):
         ready = _condition(obj, "Ready")
         if ready.get("observedGeneration") != obj["metadata"]["generation"]:
             return [f"{name}: the latest spec was not looked at"]
+        if (obj.get("status") or {}).get("incomingRef"):
+            return [f"{name} is still being moved"]
         vms = [it for it in self.oracle.made.values() if it.owner == name and not it.left]
         status, reason = ready.get("status"), ready.get("reason")
         if status == "True":
@@ -199,6 +213,10 @@ class Ending(Actor):
         if _condition(obj, "Reconciling") or _condition(obj, "Stalled"):
             return [f"{name} is Ready and still working"]
         return []
+
+
+def _give_word(obj: Obj) -> None:
+    obj["metadata"].setdefault("annotations", {})[_RELEASE] = "true"
 
 
 def _condition(obj: Obj, kind: str) -> dict[str, Any]:

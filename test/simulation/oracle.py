@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
-from banlieue.sdk.identity import Mark, valid_mark
+from banlieue.sdk.identity import Mark, may_replace, valid_mark
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
@@ -62,6 +63,8 @@ class Wish:
     destroy_until: float = -1e9
     orphan: bool = False
     orphan_until: float = -1e9
+    release: bool = False
+    release_until: float = -1e9
 
 
 @dataclass(slots=True)
@@ -211,7 +214,11 @@ class Oracle:
             wish.destroy_until = now + GRACE
         if wish.orphan and not orphan:
             wish.orphan_until = now + GRACE
-        wish.destroy, wish.orphan = destroy, orphan
+        given = ((change.new or {}).get("metadata") or {}).get("annotations") or {}
+        release = given.get(names.ANNOTATION_RELEASE_PREVIOUS) == "true"
+        if wish.release and not release:
+            wish.release_until = now + GRACE
+        wish.destroy, wish.orphan, wish.release = destroy, orphan, release
         if change.new is None and not self.restoring:
             self._gone(name, change.old or {})
 
@@ -291,8 +298,7 @@ class Oracle:
         if made is None:
             self.blame(f"VM {world.name}/{vm_id} is destroyed, and no driver made it")
             return
-        wish = self.wishes.get(made.owner, Wish())
-        if not wish.destroy and now > wish.destroy_until:
+        if not self._may_end(made, vm):
             self.blame(f"VM of {made.owner} is destroyed, and nobody asked for it")
         if made.left:
             self.blame(f"VM of {made.owner} is destroyed, and was left to its user")
@@ -300,6 +306,24 @@ class Oracle:
         ours = mark is not None and valid_mark(mark, vm.uuid) and mark.owner.name == made.owner
         if not ours and now > made.mark_touched + GRACE:
             self.blame(f"VM {world.name}/{vm_id} is destroyed without a valid mark")
+
+    def _may_end(self, made: Made, vm: Vm) -> bool:
+        """Whether its user lets it go, or it was made for a move that came to nothing."""
+        now, wish = self.cluster.loop.time(), self.wishes.get(made.owner, Wish())
+        if wish.destroy or now <= wish.destroy_until:
+            return True
+        mark = Mark.decode(vm.mark)
+        if mark is not None and mark.incoming:
+            return True
+        return (wish.release or now <= wish.release_until) and self._is_behind(vm)
+
+    def _is_behind(self, vm: Vm) -> bool:
+        """Whether its machine object says that a move left it behind."""
+        for machine in self.cluster.machines():
+            spec = machine["spec"]
+            if (spec.get("instance") or {}).get("uuid") == vm.uuid:
+                return bool((spec.get("move") or {}).get("role") == "Previous")
+        return False
 
     def _judge_unmark(self, world: SimWorld, vm_id: str) -> None:
         made = self.made.get((world.name, vm_id))
@@ -327,6 +351,8 @@ class Oracle:
                     self.removed.add(gone.owner)
         for vm in world.state.vms.values():
             key = (world.name, vm.id)
+            if key in self.made:
+                self._follow_mark(self.made[key], vm)
             if key in self.made or key in self.foreign or vm.id in world.by_admins:
                 continue
             mark = Mark.decode(vm.mark)
@@ -337,6 +363,12 @@ class Oracle:
                 world.name, vm.id, mark.owner.name, mark.epoch, vm.uuid, vm.name, vm.mark or ""
             )
             self._judge_second(self.made[key])
+
+    def _follow_mark(self, made: Made, vm: Vm) -> None:
+        """A move changes a mark's epoch and whether it is incoming, and nothing else."""
+        known, found = Mark.decode(made.mark), Mark.decode(vm.mark)
+        if found is not None and found != known and may_replace(known, found):
+            made.mark, made.epoch = vm.mark or "", found.epoch
 
     def _judge_second(self, fresh: Made) -> None:
         """An owner whose VM was lost with a restore, and can be seen, gets no second one."""
