@@ -17,7 +17,7 @@ from banlieue.providers.vsphere.placement import Plan
 from banlieue.providers.vsphere.records import DISKS, DISKS_KEY, KEPT, KEPT_KEY, SNAPSHOTS
 from banlieue.sdk.disks import disk_in_use, disk_not_found
 from banlieue.sdk.driver import DiskPlan, MachineRef, Task
-from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
+from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Transient
 from banlieue.sdk.identity import Mark, Owner, valid_mark
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ DEVICES = "config.hardware.device"
 
 KEEP = "keep"
 ATTACH = "attach"
-"""Operations of tasks that move the file of a disk."""
+MOVES = frozenset({KEEP, ATTACH})
+"""Operations of tasks after which other disks are kept than before."""
 
 _ON, _SUSPENDED = "poweredOn", "suspended"
 
@@ -135,7 +136,7 @@ class DiskWork:
             raise disk_not_found(disk.name, wanted, owner)
         for store in stores:
             source = kept.file(store.name, owner, wanted)
-            if self.kept.is_there(source, datacenter):
+            if self.kept.is_kept(source, datacenter):
                 holder = self.kept.holder(source, datacenter)
                 if holder is not None:
                     raise disk_in_use(disk.name, wanted, f"VM {holder}")
@@ -143,7 +144,7 @@ class DiskWork:
                 return self._move(live, ATTACH, source, target, datacenter)
         for store in stores:
             target = _own_file(vm, store.name, wanted)
-            if self.kept.is_there(target, datacenter):
+            if self.kept.is_kept(target, datacenter):
                 return self._reconfigure(live, ATTACH, disks.attachment(disk, target, vm))
         raise disk_not_found(disk.name, wanted, owner)
 
@@ -191,7 +192,9 @@ class DiskWork:
         cluster = places.cluster_of(live.record.host)
         datacenter = places.datacenters.get(cluster.datacenter) if cluster else None
         if datacenter is None:
-            return None
+            raise Transient(
+                Reason.PROVIDER_BUSY, "the VM's host is not known yet; it is looked for again"
+            )
         for disk, source in files.items():
             target = kept.file(kept.store_of(source), mark.owner, disk)
             if source != target and self.kept.is_there(source, datacenter):
@@ -215,7 +218,7 @@ class DiskWork:
         for disk in wanted:
             for store in _reachable(places, cluster) if kept.is_id(disk) else ():
                 source = _own_file(vm, store.name, disk)
-                if source not in used and self.kept.is_there(source, datacenter):
+                if source not in used and self.kept.is_kept(source, datacenter):
                     target = kept.file(store.name, owner, disk)
                     return self._move(live, KEEP, source, target, datacenter)
         return None

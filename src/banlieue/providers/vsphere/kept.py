@@ -72,6 +72,7 @@ class KeptDisks:
     now: Callable[[], float] = monotonic
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _listed: dict[str, tuple[float, tuple[KeptDisk, ...]]] = field(init=False, default_factory=dict)
+    _changes: int = field(init=False, default=0)
 
     # One file
 
@@ -87,6 +88,15 @@ class KeptDisks:
             return True
 
         return self.session.run(query)
+
+    def is_kept(self, path: str, datacenter: Datacenter) -> bool:
+        """The same, where the account may have no rights: then we never put anything there."""
+        try:
+            return self.is_there(path, datacenter)
+        except vim.fault.NotAuthenticated:
+            raise
+        except vim.fault.NoPermission:
+            return False
 
     def move(self, source: str, target: str, datacenter: Datacenter) -> str:
         """Start to move a disk within its datastore; its directory is made. The task's id."""
@@ -174,13 +184,14 @@ class KeptDisks:
             return None
         places = self.places.get()
         for store, datacenter in _stores(places):
-            if self.is_there(file(store.name, owner, disk), datacenter):
+            if self.is_kept(file(store.name, owner, disk), datacenter):
                 return KeptDisk(disk, owner.namespace, None, _domains(places, store))
         return None
 
     def forget(self) -> None:
         """What is kept changes: it is listed anew when it is asked for."""
         with self._lock:
+            self._changes += 1
             self._listed.clear()
 
     def all(self, installation_id: str) -> tuple[KeptDisk, ...]:
@@ -190,6 +201,7 @@ class KeptDisks:
         """
         with self._lock:
             until, known = self._listed.get(installation_id, (0.0, ()))
+            changes = self._changes
         if self.now() < until:
             return known
         places = self.places.get()
@@ -198,7 +210,8 @@ class KeptDisks:
             found.setdefault(disk.id, disk)
         listed = tuple(found[key] for key in sorted(found))
         with self._lock:
-            self._listed[installation_id] = self.now() + _FRESH_SECONDS, listed
+            if changes == self._changes:  # nothing moved while it was read
+                self._listed[installation_id] = self.now() + _FRESH_SECONDS, listed
         return listed
 
     def _search(self, places: Inventory, installation_id: str) -> Iterator[tuple[KeptDisk, ...]]:
@@ -212,15 +225,18 @@ class KeptDisks:
             stores[first : first + _AT_ONCE] for first in range(0, len(stores), _AT_ONCE)
         ):
             started = [
-                (store, self._start(browser, store, installation_id))
+                (store, task)
                 for store in chunk
-                if (browser := by_id.get(store.id)) is not None
+                if (task := self._start(by_id.get(store.id), store, installation_id)) is not None
             ]
             for store, task in started:
                 domains = _domains(places, store)
                 yield tuple(_listed(result, domains) for result in self._files(task))
 
-    def _start(self, browser: str, store: Datastore, installation_id: str) -> str:
+    def _start(self, browser: str | None, store: Datastore, installation_id: str) -> str | None:
+        """Start the search of a datastore; None where the account may not look."""
+        if browser is None:
+            return None
         top = f"[{store.name}] {FOLDER}/{_installation(installation_id)}"
         query = vim.host.DatastoreBrowser.VmDiskQuery(
             details=vim.host.DatastoreBrowser.VmDiskQuery.Details(
@@ -233,7 +249,12 @@ class KeptDisks:
             found = vim.host.DatastoreBrowser(browser, login.ops)
             return moid(found.SearchDatastoreSubFolders_Task(top, spec))
 
-        return self.session.run(start)
+        try:
+            return self.session.run(start)
+        except vim.fault.NotAuthenticated:
+            raise
+        except vim.fault.NoPermission:
+            return None
 
     def _files(self, task: str) -> Iterator[tuple[str, Any]]:
         """Directories and files of a search; none where there is no folder of ours."""
@@ -245,8 +266,8 @@ class KeptDisks:
             sleep(_SEARCH_PAUSE)
         if told is None or told.state in RUNNING:
             raise vmodl.fault.SystemError(reason="the search of a datastore did not end")
-        if isinstance(told.error, vim.fault.FileNotFound):
-            return
+        if isinstance(told.error, vim.fault.FileNotFound | vim.fault.NoPermission):
+            return  # there is no folder of ours, and where we have no rights we made none
         if told.error is not None:
             raise told.error
         for result in told.result or ():

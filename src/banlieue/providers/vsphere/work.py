@@ -10,7 +10,7 @@ from pyVmomi import vim
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.providers.vsphere import cards, devices, placement
-from banlieue.providers.vsphere.diskwork import DEVICES, DiskWork
+from banlieue.providers.vsphere.diskwork import DEVICES, MOVES, DiskWork
 from banlieue.providers.vsphere.inventory import Network
 from banlieue.providers.vsphere.machines import Live, Machines
 from banlieue.providers.vsphere.placement import Plan
@@ -324,7 +324,9 @@ class Work:
     def over(self, task: str) -> None:
         """Take note of a task's end."""
         with self._lock:
-            _, vm = self._tasks.pop(task, ("", ""))
+            operation, vm = self._tasks.pop(task, ("", ""))
+        if operation in MOVES:
+            self.disks.kept.forget()
         self.watcher.settle(task)
         if vm:
             self._doubt(vm)
