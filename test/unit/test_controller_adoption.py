@@ -267,3 +267,24 @@ async def test_a_lost_machine_object_is_made_again_and_finds_its_vm() -> None:
     assert machine["spec"]["instance"]["uuid"] == vm.uuid
     assert machine["spec"]["placement"] == {"failureDomain": "one-a"}
     assert said(world, "Ready") == ("True", "Ready")
+
+
+async def test_an_adopted_vm_that_a_move_left_behind_is_released_and_not_destroyed() -> None:
+    world = adopting_world(one={}, two={"backend": "that"})
+    vm = legacy(world)
+    made_of: dict[str, Any] = {"classRef": {"name": "small"}, "imageRef": {"name": "ubuntu"}}
+    adopt(world, vm.uuid, accepted=True, providerRef=pin("one"), **made_of)
+    await world.settle()
+    world.edit_vm(providerRef=pin("two"), desiredPowerState="PoweredOn")
+    await world.settle()
+    moved = world.machine("db-1-m1", THAT)
+    assert moved is not None
+    assert "adopt" not in moved["spec"], "the new machine is built, not adopted"
+    assert said(world, "Ready") == ("True", "Ready")
+    assert vm.power == "PoweredOff"
+
+    world.annotate(release_previous="true")
+    await world.settle()
+    assert "previous" not in world.status()
+    assert world.machine() is None
+    assert vm in world.vms()

@@ -548,3 +548,18 @@ async def test_a_disk_that_was_attached_after_the_adoption_is_foreign(bench: Mac
     assert bench.vms() == []
     kept = bench.world.state.detached.values()
     assert [disk.content for disk in kept] == ["somebody's volume"]
+
+
+async def test_a_vm_that_a_move_left_behind_is_let_go_with_its_mark_off(
+    bench: MachineBench,
+) -> None:
+    vm = existing(bench)
+    adopting(bench, vm.uuid, accepted=True)
+    await bench.run()
+    bench.edit(move={"epoch": 0, "role": "Previous"}, powerOffMode="Hard")
+    await bench.run()
+    bench.delete(mode="Release")
+    await bench.run()
+    assert bench.machine() == {}
+    (left,) = bench.vms()
+    assert (left.id, left.mark) == (vm.id, None)

@@ -5,7 +5,7 @@ from banlieue.api.infrastructure.machine import Machine, Move, MoveRole, Teardow
 from banlieue.api.meta import KindRef
 from banlieue.api.reasons import EventReason
 from banlieue.api.resources import VIRTUAL_MACHINES
-from banlieue.api.types import PowerState
+from banlieue.api.types import DeletionPolicy, PowerState
 from banlieue.api.v1alpha1.virtualmachine import Previous
 from banlieue.controller import move_wish, teardown, writes
 from banlieue.controller.follow import left_changes
@@ -93,14 +93,18 @@ def _released(scope: Scope, previous: Previous, machine: Machine) -> bool:
 
 
 async def _destroy(scope: Scope, found: Found) -> None:
-    """Have it destroyed. Where its Provider is gone for good, nobody can, and it is let go."""
+    """Have it destroyed. Where its Provider is gone for good, nobody can, and it is let go.
+
+    So is one whose user wants his VMs left where they are, as of every VM that was adopted.
+    """
     machine = Machine.from_api(found.obj)
     if machine.spec.role is not MoveRole.PREVIOUS:
         await _keep(scope, found, machine)
         return
     reference = machine.spec.provider_ref
     served = reference is None or scope.services.provider(Key(reference.namespace, reference.name))
-    if not served:
+    orphan = scope.vm.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
+    if orphan or not served:
         await _let_go(scope, found)
         return
     api = scope.ctx.api

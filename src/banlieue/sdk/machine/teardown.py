@@ -7,7 +7,7 @@ backend and is the way out when absence cannot be proved.
 from collections.abc import Callable
 from typing import Any
 
-from banlieue.api.infrastructure.machine import TeardownMode
+from banlieue.api.infrastructure.machine import MoveRole, TeardownMode
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy
@@ -83,7 +83,7 @@ async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
         found = await scope.ctx.api.get(VIRTUAL_MACHINES, Key(scope.key.namespace, made_by.name))
     except NotFound:
         return None
-    if not _orphans(VirtualMachine.from_api(found)):
+    if not _orphans(scope, VirtualMachine.from_api(found)):
         return None
     ref = scope.ref()
 
@@ -102,9 +102,11 @@ async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
         return None
 
 
-def _orphans(owner: VirtualMachine) -> bool:
+def _orphans(scope: Scope, owner: VirtualMachine) -> bool:
+    """The owner goes, or lets go of what a move left behind, and wants the VM left to its user."""
     leaving = owner.metadata.deletion_timestamp is not None
-    return leaving and owner.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
+    behind = scope.machine.spec.role is MoveRole.PREVIOUS
+    return (leaving or behind) and owner.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
 
 
 async def ensure_gone(scope: Scope) -> Outcome:
