@@ -419,12 +419,12 @@ def test_only_classes_that_are_there_are_published(rig: Rig) -> None:
             "path": ["sim", "c"],
             "hosts": [{"name": "host-c1", "maintenance": True}],
             "pools": ["slow"],
-            "networks": ["lan"],
+            "networks": ["lan", "dmz"],
             "images": [],
         },
     )
     (there,) = [domain for domain in rig.driver.failure_domains() if domain.id == "domain-c"]
-    assert (there.storage_classes, there.network_classes) == ((), ("prod",))
+    assert (there.storage_classes, there.network_classes) == ((), ("prod", "test"))
     assert there.problems == ("storage class gold needs the pool fast, which is not there",)
     assert not there.schedulable
     assert rig.driver.find_image(rig.target.image_source(), there) is None

@@ -232,6 +232,22 @@ def test_a_guest_shuts_down_or_is_waited_for(
     assert (failed or {}).get("code") == (None if power == OFF else Code.GUEST_TIMEOUT)
 
 
+def test_a_guest_that_still_boots_shuts_down_once_it_is_up() -> None:
+    rig = Rig()
+    vm = rig.made()["id"]
+    rig.control("set_latencies", boot=20.0, shutdown=5.0)
+    rig.clock.advance(5)
+    rig.call("power_off", vm=vm)
+    rig.clock.advance(5)
+    rig.call("power_on", vm=vm)
+    rig.clock.advance(5)
+    rig.vm()
+    asked = rig.call("shutdown", vm=vm, timeout=300, force=True)
+    assert 5 < asked["left"] < 40
+    rig.clock.advance(asked["left"])
+    assert rig.vm()["power"] == OFF
+
+
 def test_a_running_vm_grows_and_never_shrinks() -> None:
     rig = Rig()
     vm = rig.made(cpus=2)

@@ -94,7 +94,10 @@ class Hypervisor(Inventory):
     def shutdown(
         self, vm_id: str, account: str, fate: Fate, *, timeout: float, force: bool
     ) -> Task:
-        """Ask the guest to stop. A hung guest does not: then, after `timeout`, force or fail."""
+        """Ask the guest to stop. A hung guest does not: then, after `timeout`, force or fail.
+
+        One that still boots does when it is up.
+        """
         return self._ask("shutdown", vm_id, account, fate, timeout=timeout, force=force)
 
     def reboot(self, vm_id: str, account: str, fate: Fate, *, timeout: float, force: bool) -> Task:
@@ -121,8 +124,12 @@ class Hypervisor(Inventory):
         vm = self._idle(vm_id)
         if vm.power != ON:
             raise WorldFault(Code.INVALID_POWER_STATE, f"VM {vm_id} is not on")
-        answers = vm.guest_up and not vm.guest_hung
-        seconds = self.state.latencies.shutdown if answers else timeout
+        # A guest that still boots obeys when it is up.
+        boots = max(0.0, vm.guest_due - self.time()) if vm.guest_due is not None else 0.0
+        obeyed = boots + self.state.latencies.shutdown
+        answers = (vm.guest_up or vm.guest_due is not None) and obeyed <= timeout
+        answers = answers and not vm.guest_hung
+        seconds = obeyed if answers else timeout
         return self.start(operation, account, seconds, fate, vm=vm_id, force=force or answers)
 
     def destroy(self, vm_id: str, account: str, fate: Fate) -> Task:
