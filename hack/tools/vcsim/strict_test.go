@@ -364,6 +364,26 @@ func TestSecondTaskOnABusyMachine(t *testing.T) {
 	l.must(task.Wait(l.ctx))
 }
 
+func TestReconfigureOnAnOlderLookIsRefused(t *testing.T) {
+	l := newLab(t)
+	ref := l.made("web")
+	seen := l.vm(ref).Config.ChangeVersion
+	vm := object.NewVirtualMachine(l.client, ref)
+	reconfigure := func(note string) types.BaseMethodFault {
+		task, err := vm.Reconfigure(l.ctx, types.VirtualMachineConfigSpec{Annotation: note, ChangeVersion: seen})
+		l.must(err)
+		_, fault := l.in.hub.wait(task.Reference())
+		return fault
+	}
+	if fault := reconfigure("first"); fault != nil {
+		t.Fatalf("%#v", fault)
+	}
+	wants[*types.ConcurrentAccess](l, reconfigure("second"))
+	if note := l.vm(ref).Config.Annotation; note != "first" {
+		t.Errorf("annotation is %q", note)
+	}
+}
+
 func TestHiddenMachine(t *testing.T) {
 	l := newLab(t)
 	l.in.accounts.set("tenant", "secret")
