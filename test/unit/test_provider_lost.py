@@ -158,6 +158,20 @@ async def test_a_restored_status_is_put_right(bench: ProviderBench) -> None:
     assert _owners(bench) == [(_digest("db"), 0)]
 
 
+async def test_two_that_believe_to_lead_do_not_write_over_each_other_without_a_pause(
+    bench: ProviderBench,
+) -> None:
+    await bench.run()
+    mine = bench.raw
+    theirs = bench.api.edit(
+        PROVIDERS, KEY, lambda it: it["status"].update(unclaimed={"complete": False, "count": 7})
+    )
+    watch, asked = bench.reconciler.controller().watches[0], Change(PROVIDERS, KEY, mine, theirs)
+    first, second = list(watch.map(asked)), list(watch.map(asked))
+    assert [it.delay for it in first] == [0.0]
+    assert [it.delay for it in second] == [pytest.approx(10.0)]
+
+
 @pytest.mark.identity("12.3")
 async def test_a_process_that_begins_takes_nothing_for_complete_that_another_told(
     bench: ProviderBench,

@@ -301,10 +301,23 @@ class ProviderReconciler:
             change.old is not None
             and change.new is not None
             and _asked(change.old) == _asked(change.new)
-            and not self._is_restored(change.key, change.new)
         ):
-            return ()  # status only, and as we wrote it
+            return self._map_status(change.key, change.new)
         return (Request(change.key, priority=Priority.USER),)
+
+    def _map_status(self, key: Key, raw: Obj) -> Iterable[Request]:
+        """A status as we wrote it says nothing; a restored one is put right at once.
+
+        But not again and again: two processes that both believe to lead would never come to rest.
+        """
+        if not self._is_restored(key, raw):
+            return ()
+        memory, now = self._memories[key], self._ctx.clock.monotonic()
+        last = memory.told_again
+        if last is not None and now - last < COUNTS_PAUSE:
+            return (Request(key, delay=last + COUNTS_PAUSE - now),)
+        memory.told_again = now
+        return (Request(key, priority=Priority.USER),)
 
     def _is_restored(self, key: Key, raw: Obj) -> bool:
         """Whether the status tells of unclaimed machines what somebody else told, or we before."""

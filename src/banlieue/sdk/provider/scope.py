@@ -31,7 +31,8 @@ class Memory:
     """What this process learned about a Provider. Times are monotonic seconds, None for never.
 
     `told` is what it told of unclaimed machines last; `doubted` that it said of what an earlier
-    process told that it may not be true any more.
+    process told that it may not be true any more; `told_again` is when a pass was last asked for
+    because the status said something else.
     """
 
     uid: str = ""
@@ -58,6 +59,7 @@ class Memory:
     claims: Claims = field(default_factory=Claims)
     told: Unclaimed | None = None
     doubted: bool = False
+    told_again: float | None = None
     counts_written: float | None = None
     retained: Sequence[KeptDisk] | None = None
     retained_read: float | None = None
