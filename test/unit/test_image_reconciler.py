@@ -2,7 +2,11 @@
 
 import pytest
 
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS, VM_IMAGES
+from banlieue.api.v1alpha1.vmimage import ImageSource
+from banlieue.sdk.driver import FailureDomain, Image
+from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.image.reconciler import ImageReconciler
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.testing.fakes import context_for
@@ -94,3 +98,34 @@ async def test_rows_of_other_providers_are_left_alone(bench: MachineBench) -> No
     await _reconciler(bench).reconcile(IMAGE)
     assert other in _rows(bench)
     assert len(_rows(bench)) == 2
+
+
+async def test_what_is_wrong_with_an_image_in_one_place_is_told_and_others_count(
+    bench: MachineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = bench.served.driver
+    find = driver.find_image
+
+    def ambiguous(image: ImageSource, where: FailureDomain) -> Image | None:
+        if where.id == "domain-b":
+            raise NeedsOperator(Reason.IMAGE_NOT_AVAILABLE, "two templates have that name")
+        return find(image, where)
+
+    monkeypatch.setattr(driver, "find_image", ambiguous)
+    await _reconciler(bench).reconcile(IMAGE)
+    (row,) = _rows(bench)
+    assert (row["ready"], row["readyFailureDomains"]) == (True, ["sim-a"])
+    assert (row["reason"], row["message"]) == ("ImageNotAvailable", "two templates have that name")
+
+
+async def test_a_source_the_backend_cannot_use_is_told(
+    bench: MachineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(image: ImageSource, where: FailureDomain) -> Image | None:
+        raise InvalidSpec(Reason.UNSUPPORTED_BY_PROVIDER, f"{image.kind} {where.id}: use Template")
+
+    monkeypatch.setattr(bench.served.driver, "find_image", refuse)
+    await _reconciler(bench).reconcile(IMAGE)
+    (row,) = _rows(bench)
+    assert (row["ready"], row["reason"]) == (False, "UnsupportedByProvider")
+    assert "use Template" in row["message"]

@@ -191,6 +191,11 @@ def image_row(image: VMImage | None, provider: Key) -> ProviderImageStatus | Non
     return None
 
 
+def image_usable(row: ProviderImageStatus | None, domain: str) -> bool:
+    """Whether a Provider's row says that machines can be made in a failure domain."""
+    return row is not None and _image_state(row).usable_in(domain)
+
+
 def demand(
     vm: VirtualMachine, vm_class: VMClass, image: VMImage, *, installation_id: str
 ) -> Demand:

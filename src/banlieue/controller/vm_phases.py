@@ -99,9 +99,9 @@ def _observed(scope: Scope) -> str | None:
 
 def _check_image(scope: Scope, where: Place) -> None:
     row = facts.image_row(scope.image, where.provider)
-    if scope.image is not None and (row is None or not row.ready):
+    if scope.image is not None and not facts.image_usable(row, where.domain):
         scope.wait_for_others()
-        message = (row.message if row else None) or "the Provider has not made it usable yet"
+        message = (row.message if row else None) or "the Provider has not made it usable there yet"
         scope.settle(
             false(
                 ConditionType.IMAGE_READY,

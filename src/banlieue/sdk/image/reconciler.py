@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from banlieue.api import names
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS, VM_IMAGES
 from banlieue.api.v1alpha1.vmimage import ImageSource, ProviderImageStatus, VMImage
 from banlieue.sdk import installation
 from banlieue.sdk.driver import Backend, Driver, FailureDomain, Image
-from banlieue.sdk.errors import DriverError, InvalidSpec
+from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 from banlieue.sdk.image import imports, lookup, rows
 from banlieue.sdk.image.imports import Memory, Step
 from banlieue.sdk.image.ports import ImageImport, ImageImporter
@@ -102,7 +103,7 @@ class _Pass:
         if places.nameless:
             return self.on.soon
         row = rows.of_places(self.opened.provider, known, source, places, copy)
-        if copy is None or not places.lacking or not places.imports:
+        if copy is None or not places.lacking or not places.imports or places.problems:
             await self._write(known, row)
             return _REFRESH_SECONDS
         return await self._bring(known, row, places, copy)
@@ -181,14 +182,17 @@ class _Pass:
     async def _places(self, source: ImageSource, copy: ImageImport | None) -> Places:
         def look(driver: Driver[Any]) -> Places:
             found: list[tuple[FailureDomain, Image | None]] = []
+            problems: list[str] = []
             copied = False
             for where in driver.failure_domains():
-                image = lookup.find_own(driver, source, where)
+                image, problem = _own(driver, source, where)
+                problems += [problem] if problem else []
                 if image is None:
                     image = lookup.find_copy(driver, source, copy, where)
                     copied = copied or image is not None
                 found.append((where, image))
-            return Places(found, {}, isinstance(driver, ImageImporter), copied)
+            can_import = isinstance(driver, ImageImporter)
+            return Places(found, {}, can_import, copied, tuple(dict.fromkeys(problems)))
 
         places = await self.opened.call(look)
         named = {where.id: self.opened.domain_name(where.id) for where, _ in places.found}
@@ -210,3 +214,15 @@ class _Pass:
         said = rows.note(known, row)
         if said is not None:
             self.on.ctx.recorder.event(self.raw, said.reason, said.message, warning=said.warning)
+
+
+def _own(
+    driver: Driver[Any], source: ImageSource, where: FailureDomain
+) -> tuple[Image | None, str]:
+    """What an admin put into a place, or what is wrong with it there alone."""
+    try:
+        return lookup.find_own(driver, source, where), ""
+    except NeedsOperator as error:
+        if error.reason is not Reason.IMAGE_NOT_AVAILABLE:
+            raise
+        return None, error.message

@@ -23,13 +23,15 @@ class Places:
     """Where a Provider's failure domains have an image; `names` are those they are published as.
 
     `imports` tells whether the backend's driver can bring the image to a place that lacks it,
-    `copied` that one was brought before.
+    `copied` that one was brought before. `problems` say what is wrong with the image at places
+    that have it and cannot use it.
     """
 
     found: Sequence[tuple[FailureDomain, Image | None]]
     names: Mapping[str, str]
     imports: bool
     copied: bool = False
+    problems: tuple[str, ...] = ()
 
     @property
     def lacking(self) -> list[FailureDomain]:
@@ -81,7 +83,7 @@ def of_places(
         row.bytes = there[0][1].size_bytes
     if places.lacking:
         row.reason = Reason.IMAGE_NOT_AVAILABLE
-        row.message = _not_found(source, places, copy)
+        row.message = "; ".join(places.problems[:_SHOWN]) or _not_found(source, places, copy)
     elif not places.found:
         row.reason = Reason.NO_FAILURE_DOMAIN_MATCHED
         row.message = "the Provider has no failure domain to look in"
