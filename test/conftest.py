@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,9 @@ LONG = frozenset(
     }
 )
 """Files that take a minute and more: begun last, one worker would be left alone with them."""
+
+# Hundreds of processes are started: the second should find what the first one compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(trylast=True)

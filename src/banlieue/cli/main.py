@@ -5,6 +5,7 @@ import sys
 import click
 
 from banlieue import __version__
+from banlieue.cli import memory
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -37,5 +38,6 @@ def _register() -> None:
 
 def main() -> None:
     """Run the command named on the command line."""
+    memory.begin_import()
     _register()
     sys.exit(cli())

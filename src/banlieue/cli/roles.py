@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from banlieue.cli import memory
 from banlieue.cli.options import ProviderKey, role_options
 from banlieue.sdk.kube import Key
 
@@ -58,6 +59,7 @@ def controller(namespace: str, *, leader_elect: bool, **options: Any) -> None:  
     lease = Key(options["system_namespace"], CONTROLLER_LEASE) if leader_elect else None
     process = _process("controller", options, lease=lease)
     app.build(process, namespace=namespace, system_namespace=options["system_namespace"])
+    memory.begin_work()
     sys.exit(process.main())
 
 
@@ -86,6 +88,7 @@ def provider(backend: str, namespace: str, only: Key | None, **options: Any) -> 
     (loaded,) = _backends([backend])
     process = _process(f"provider-{backend}", options)
     ProviderRole(process, loaded, Scope(only, namespace, options["system_namespace"]))
+    memory.begin_work()
     sys.exit(process.main())
 
 
@@ -122,6 +125,7 @@ def dev(backends: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - cl
         one = _process(f"provider-{backend.name}", {**options, "http_port": None})
         ProviderRole(one, backend, Scope(installation_namespace=system))
         processes.append(one)
+    memory.begin_work()
     sys.exit(asyncio.run(run_all(*processes)))
 
 

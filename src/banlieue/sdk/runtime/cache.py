@@ -1,7 +1,7 @@
 """The cache: what the API server last told us, or answered to our own writes.
 
-One `Store` per stream (kind, selectors, namespace). Objects are kept as compact JSON without
-managed fields and decoded afresh for each reader.
+One `Store` per stream (kind, selectors, namespace). Objects are kept as compressed JSON without
+managed fields, a kilobyte each, and decoded afresh for each reader.
 
 Our own writes enter the store with the API server's answer, so the next pass sees them. The event
 that follows such a write is an *echo*: it carries nothing the writing pass did not know. Versions
@@ -10,6 +10,7 @@ replaces what is stored whatever its version, since the server may have been res
 """
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,6 +19,12 @@ from banlieue.api.meta import Resource
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.runtime.sources import Stream
+
+_to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""As `json.dumps`, which makes an encoder for every object."""
+
+_QUICK = 1
+"""Compression level; higher ones gain a twentieth of the size."""
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"] | None
 """As a watch says it; None stands for an object of a list."""
@@ -222,19 +229,18 @@ class Store:
     def _put(
         self, key: Key, seen: Identity, obj: Obj, *, old: bytes | None, replayed: bool = False
     ) -> Observation:
-        body = _encode(obj)
-        self._entries[key] = _Entry(seen, body)
-        return Observation(self._change(key, old=old, new=body, replayed=replayed))
+        # What is stored is its text, so the object itself may be shown: it is decoded already.
+        shown = _without_managed_fields(obj)
+        self._entries[key] = _Entry(seen, _encode(shown))
+        before = _decode(old) if old is not None else None
+        return Observation(Change(self.stream.resource, key, before, shown, replayed=replayed))
 
-    def _change(
-        self, key: Key, *, old: bytes | None, new: bytes | None, replayed: bool = False
-    ) -> Change:
+    def _change(self, key: Key, *, old: bytes | None, new: bytes | None) -> Change:
         return Change(
             self.stream.resource,
             key,
             _decode(old) if old is not None else None,
             _decode(new) if new is not None else None,
-            replayed=replayed,
         )
 
 
@@ -334,14 +340,17 @@ def _is_older(version: str, than: str, *, or_equal: bool = False) -> bool:
     return False
 
 
-def _encode(obj: Mapping[str, Any]) -> bytes:
+def _without_managed_fields(obj: Obj) -> Obj:
     meta = obj.get("metadata")
-    if meta and "managedFields" in meta:
-        meta = {key: value for key, value in meta.items() if key != "managedFields"}
-        obj = {**obj, "metadata": meta}
-    return json.dumps(obj, ensure_ascii=False, separators=(",", ":")).encode()
+    if not meta or "managedFields" not in meta:
+        return obj
+    return {**obj, "metadata": {key: meta[key] for key in meta if key != "managedFields"}}
+
+
+def _encode(obj: Obj) -> bytes:
+    return zlib.compress(_to_text(_without_managed_fields(obj)).encode(), _QUICK)
 
 
 def _decode(body: bytes) -> Obj:
-    obj: Obj = json.loads(body)
+    obj: Obj = json.loads(zlib.decompress(body))
     return obj

@@ -23,7 +23,7 @@ from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close
 from banlieue.sdk.runtime.metrics import Metrics
 from banlieue.sdk.runtime.sources import KindGoneError, Sink, Stream
 
-_PAGE = 250
+_PAGE = 200
 """Objects of one page: all of them are in memory at once, and parsing them stops the loop."""
 
 _AT_ONCE = 50

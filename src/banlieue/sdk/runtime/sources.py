@@ -48,7 +48,10 @@ class Sink(Protocol):
         """An object came (None: by a list), changed or went."""
 
     def watching(self) -> None:
-        """A list is through and a watch is open."""
+        """A list is through and a watch is open.
+
+        For a stream of many, every object of the list was delivered before.
+        """
 
     def trouble(self, what: str) -> None:
         """The API server refuses or does not answer; the source goes on trying."""

@@ -190,8 +190,14 @@ class StreamKeeper:
                 callback()
 
     async def _sweep_forever(self) -> None:
+        held = len(self._store)
         await self._wait_for_watch()
-        swept: Swept | None = await self._sweep_until_synced()
+        swept: Swept | None = Swept()
+        if self.stream.many and not held:
+            # Everything listed was delivered before the watch, and there was nothing to correct.
+            self._set_synced(True)
+        else:
+            swept = await self._sweep_until_synced()
         while True:
             pause = self._intervals.sweep
             if swept is None or swept.unseen or swept.differing:
