@@ -149,6 +149,7 @@ class ControllerWorld:
                 "status": {
                     "failureDomains": [domain(f"{name}-{it}") for it in domains],
                     "unclaimed": {"complete": True, "count": 0},
+                    "specFeatures": ["move"],
                     **conditions(Ready=("True", "Ready")),
                 },
             },

@@ -205,7 +205,8 @@ class MovingWorld(ControllerWorld):
         self.fixed = False
         self._left: int | None = None
         self._lost = False
-        self._each = self._spared = False
+        self._each = False
+        self._spared: set[object] = set()
         self._since: float | None = None
         super().__init__()
         self.api.intercept(self._strike)
@@ -376,9 +377,11 @@ class MovingWorld(ControllerWorld):
         if moment is not (Moment.AFTER if self._lost else Moment.BEFORE):
             return
         if self._each:
+            stored = self.api.look_at(call.resource, call.key) or {"metadata": {}}
+            write = (call.verb, call.resource, call.key, stored["metadata"].get("resourceVersion"))
             # A write that is never sent is tried again by a new process, which may send it.
-            self._spared = not self._spared and not self._lost
-            if self._lost or self._spared:
+            if call.changed if self._lost else write not in self._spared:
+                self._spared.add(write)
                 self._die()
         elif self._left == 0:
             self._left = None

@@ -5,7 +5,7 @@ ledger is filled from the cache once and kept by the passes, one of which follow
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from banlieue.controller.crowd import Crowd
@@ -197,6 +197,17 @@ class Ledger:
         if found is None:
             return []
         return sorted(self._crowd.kept_apart(key, found.labels, found.apart))
+
+    def owners_of(self, hashes: Collection[str]) -> list[Key]:
+        """Machines whose owner has one of these digests, or beginnings of them, by key."""
+        if not hashes:
+            return []
+        lengths = {len(beginning) for beginning in hashes}
+        return sorted(
+            resident.key
+            for resident in self._crowd
+            if any(resident.digest[:length] in hashes for length in lengths)
+        )
 
     def known(self) -> list[Key]:
         """Every machine that is somewhere or waits, by key."""

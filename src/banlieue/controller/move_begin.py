@@ -16,6 +16,7 @@ from banlieue.controller.placement import Claim, Demand, Place, Placed, Site
 from banlieue.controller.scheduler import schedule
 from banlieue.controller.scope import Scope
 from banlieue.sdk.conditions import false
+from banlieue.sdk.features import MOVE
 from banlieue.sdk.kube import Conflict, Key, NotFound
 
 
@@ -223,6 +224,13 @@ async def _build(scope: Scope, machine: Machine, sites: list[Site]) -> Hold | No
         return place
     if place == scope.place:
         return Hold(Reason.NO_FAILURE_DOMAIN_MATCHED, "no other place is better")
+    if not _moves_there(scope, place.provider):
+        scope.services.ledger.withdraw(scope.key)
+        return Hold(
+            Reason.UNSUPPORTED_BY_PROVIDER,
+            f"the provider process of Provider {place.provider} cannot take part in moves yet; "
+            "upgrade it, or set providerRef back",
+        )
     kind = scope.services.kind_at(place.provider)
     if kind is None:
         scope.services.ledger.withdraw(scope.key)
@@ -252,6 +260,12 @@ async def _choose(scope: Scope, demand: Demand, sites: list[Site]) -> Place | Ho
         decision.reason,
         f"no place for the move, the machine stays where it is: {decision.message}",
     )
+
+
+def _moves_there(scope: Scope, provider: Key) -> bool:
+    """Whether its provider process understands `spec.move` of machines."""
+    found = scope.services.provider(provider)
+    return found is not None and MOVE in found.status.spec_features
 
 
 async def _is_free(scope: Scope, of_kind: Found, name: str) -> bool:

@@ -11,7 +11,7 @@ from banlieue.api import names
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine, Move, MoveRole, TeardownMode
 from banlieue.api.meta import ConditionStatus
 from banlieue.api.reasons import ConditionType
-from banlieue.api.types import PowerState
+from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller import blueprint, devices, facts, move_wish, moves, teardown, writes
 from banlieue.controller.assume import REFUSAL_SECONDS
@@ -124,7 +124,7 @@ async def follow(trip: Trip) -> None:
     placement = machine.spec.placement
     if placement is not None and placement.failure_domain != trip.record.failure_domain:
         trip.note(failure_domain=placement.failure_domain)
-    if machine.spec.role is MoveRole.PREVIOUS:
+    if machine.spec.role is MoveRole.PREVIOUS or trip.situation().undone:
         return
     ops = incoming_changes(trip.scope, machine, found.obj)
     if ops:
@@ -329,7 +329,10 @@ async def _fail(trip: Trip) -> None:
 
 
 async def _fence(trip: Trip) -> None:
-    await trip.patch(*(_nics(trip, plugged=False) if trip.fresh else []), _power(_OFF))
+    """At once where the machine is to be destroyed; one that holds data is shut down as always."""
+    at_once = {"op": "add", "path": "/spec/powerOffMode", "value": PowerOffMode.HARD.value}
+    more = [*_nics(trip, plugged=False), at_once] if trip.fresh else []
+    await trip.patch(*more, _power(_OFF))
 
 
 async def _turn_on(trip: Trip) -> None:

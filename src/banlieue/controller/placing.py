@@ -65,9 +65,11 @@ def remembered(
         there = {site.key for site in known}
         found_there = {key: _claims(demand, it) for key, it in traces.items() if key in there}
         claims = {key: found for key, found in found_there.items() if found}
-    past = {*claims, *([before.provider] if before else ())}
+    past = _latest(claims, before, known)
     if len(past) > 1:
         return _two_pasts(past)
+    if before is not None and before.provider not in past:
+        before = None
     if past:
         site = next((site for site in known if site.key in past), None)
         if site is None:
@@ -77,6 +79,22 @@ def remembered(
     if pending:
         return _recovering(pending) if recovery else _beginning(pending)
     return None
+
+
+def _latest(
+    claims: Mapping[Key, Sequence[Claim]], before: Place | None, sites: Iterable[Site]
+) -> set[Key]:
+    """The Providers a machine may be on: the one it was moved to last, where that is certain.
+
+    A status may be older than a move, so where it was placed counts only as long as that Provider
+    has not told that nothing of a later move is there.
+    """
+    past = {*claims, *([before.provider] if before else ())}
+    epochs = {key: max(claim.epoch for claim in found) for key, found in claims.items()}
+    top = max(epochs.values(), default=0)
+    latest = {key for key, epoch in epochs.items() if epoch == top}
+    unheard = [site for site in sites if site.key in past - set(claims) and not site.complete]
+    return latest if top and len(latest) == 1 and not unheard else past
 
 
 def _may_hold_it(site: Site, *, recovery: bool) -> bool:

@@ -62,6 +62,7 @@ class Wakes:
             concerned += self.ledger.short(change.key, grown)
         if _terms(change.old) != _terms(change.new):
             concerned += self.ledger.at(change.key)
+        concerned += self.ledger.owners_of(_unclaimed(change.new) - _unclaimed(change.old))
         return _later(dict.fromkeys(concerned))
 
     def provider_class(self, change: Change) -> Iterable[Request]:
@@ -200,6 +201,12 @@ def _offer(provider: Obj | None) -> tuple[object, ...] | None:
         unclaimed.get("owners"),
         (provider.get("status") or {}).get("retainedDisks"),
     )
+
+
+def _unclaimed(provider: Obj | None) -> frozenset[str]:
+    """Owners of VMs there that have no machine object; such a one may be where it was moved to."""
+    told = ((provider or {}).get("status") or {}).get("unclaimed") or {}
+    return frozenset(owner["hash"] for owner in told.get("owners") or () if owner.get("epoch"))
 
 
 def _domains(provider: Obj) -> list[dict[str, Any]]:
