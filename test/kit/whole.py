@@ -84,11 +84,11 @@ class Whole:
         """Let everybody work for so long."""
         self._run(self.cluster.rest(seconds))
 
-    def at_work(self, act: Callable[[], None], rest: float = 30.0) -> None:
+    def at_work(self, act: Callable[[], object], rest: float = 30.0) -> None:
         """Do something while everybody is at work, and let them answer."""
         self._run(self._act(act, rest))
 
-    async def _act(self, act: Callable[[], None], rest: float) -> None:
+    async def _act(self, act: Callable[[], object], rest: float) -> None:
         act()
         await self.cluster.rest(rest)
 
