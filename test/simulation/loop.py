@@ -19,7 +19,7 @@ from banlieue.sdk.testing.fakes import START
 
 T = TypeVar("T")
 
-_MAX_STEPS = 400_000
+_MAX_STEPS = 40_000
 _START = START.astimezone(UTC)
 
 
