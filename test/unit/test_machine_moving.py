@@ -126,6 +126,7 @@ async def test_an_incoming_machine_is_a_vm_of_its_own_epoch(bench: MachineBench)
     assert bench.condition("Ready", NEXT) == ("True", "Ready")
 
 
+@pytest.mark.identity("8.1")
 async def test_an_incoming_machine_is_found_again_by_its_epoch(bench: MachineBench) -> None:
     await in_move(bench)
     uuid = vm_of(bench, NEXT).uuid
@@ -138,6 +139,7 @@ async def test_an_incoming_machine_is_found_again_by_its_epoch(bench: MachineBen
     assert len(bench.vms()) == 2
 
 
+@pytest.mark.identity("8.2")
 @pytest.mark.identity("8.2")
 async def test_a_commit_clears_incoming_and_changes_nothing_else(bench: MachineBench) -> None:
     await in_move(bench)
@@ -259,6 +261,7 @@ async def test_what_a_move_left_behind_is_stopped_again_unless_told_otherwise(
 
 
 @pytest.mark.identity("8.4")
+@pytest.mark.identity("8.4")
 async def test_a_rollback_gives_the_old_vm_the_next_epoch_and_its_old_name(
     bench: MachineBench,
 ) -> None:
@@ -294,6 +297,7 @@ def foreign_marks() -> dict[str, Callable[[Mark], Mark]]:
     }
 
 
+@pytest.mark.identity("0.4")
 @pytest.mark.parametrize("kind", foreign_marks())
 async def test_a_mark_of_somebody_else_is_never_rewritten(bench: MachineBench, kind: str) -> None:
     await in_move(bench)
@@ -398,6 +402,7 @@ def looks(bench: MachineBench) -> list[Vm]:
 
 
 @pytest.mark.identity("8.3")
+@pytest.mark.identity("8.3")
 async def test_nothing_is_minted_for_an_object_that_was_overtaken(bench: MachineBench) -> None:
     await lose_objects(bench)
     before = looks(bench)
@@ -437,6 +442,7 @@ async def test_nothing_is_made_for_an_identity_that_was_overtaken(bench: Machine
     assert bench.condition("Ready") == ("False", "RebindPending")
 
 
+@pytest.mark.identity("8.3")
 async def test_a_vm_that_was_overtaken_is_not_started(bench: MachineBench) -> None:
     await moved(bench)
 
