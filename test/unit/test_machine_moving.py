@@ -140,7 +140,6 @@ async def test_an_incoming_machine_is_found_again_by_its_epoch(bench: MachineBen
 
 
 @pytest.mark.identity("8.2")
-@pytest.mark.identity("8.2")
 async def test_a_commit_clears_incoming_and_changes_nothing_else(bench: MachineBench) -> None:
     await in_move(bench)
     before = vm_of(bench, NEXT).model_copy(deep=True)
@@ -260,7 +259,6 @@ async def test_what_a_move_left_behind_is_stopped_again_unless_told_otherwise(
     assert told(bench) == role(0, "Previous")
 
 
-@pytest.mark.identity("8.4")
 @pytest.mark.identity("8.4")
 async def test_a_rollback_gives_the_old_vm_the_next_epoch_and_its_old_name(
     bench: MachineBench,
@@ -401,7 +399,6 @@ def looks(bench: MachineBench) -> list[Vm]:
     return [vm.model_copy(deep=True) for vm in bench.vms()]
 
 
-@pytest.mark.identity("8.3")
 @pytest.mark.identity("8.3")
 async def test_nothing_is_minted_for_an_object_that_was_overtaken(bench: MachineBench) -> None:
     await lose_objects(bench)
