@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from banlieue.api.reasons import EventReason
+from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.kube import Key
-from test.kit.controllerworld import NAMESPACE, SYSTEM, ControllerWorld
+from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS, ControllerWorld
 from test.kit.fakeprovider import Vm
 
 VM = Key(NAMESPACE, "db-1")
@@ -257,3 +258,164 @@ async def test_a_switch_that_fails_brings_the_old_machine_back_and_is_not_tried_
 
 def _fails_when_plugged(world: ControllerWorld) -> None:
     world.providers[1].trouble = lambda vm: vm.live
+
+
+async def test_a_provider_that_cannot_take_part_in_moves_gets_none() -> None:
+    world = await _running()
+    world.api.edit(PROVIDERS, Key(SYSTEM, "two"), lambda it: it["status"].pop("specFeatures"))
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.condition("PlacementValid")["reason"] == "UnsupportedByProvider"
+    assert len(world.machines()) == 1
+
+
+async def test_no_room_at_the_target_moves_nothing_until_there_is() -> None:
+    world = await _running()
+    world.api.edit(PROVIDERS, Key(SYSTEM, "two"), lambda it: it["spec"].update(cordoned=True))
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.condition("PlacementValid")["status"] == "False"
+    assert "cordoned" in world.condition("PlacementValid")["message"]
+    assert world.condition("Ready")["status"] == "True"
+    assert len(world.machines()) == 1
+    world.api.edit(PROVIDERS, Key(SYSTEM, "two"), lambda it: it["spec"].update(cordoned=False))
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+
+
+async def test_a_machine_moved_by_the_backends_own_means_is_taken_up_there() -> None:
+    world = await _running()
+    (vm,) = world.providers[0].vms
+    world.providers[0].vms.clear()
+    world.providers[1].vms.append(vm)
+    await world.providers[0].step(VM)
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.vms() == [vm]
+    assert (vm.power, vm.epoch, vm.data) == ("PoweredOn", 0, "marker")
+    assert world.status()["infrastructureRef"]["kind"] == "ThatMachine"
+    assert world.status()["scheduled"]["providerName"] == "two"
+    assert world.status()["providerID"] == f"fake://{vm.uuid}"
+    assert len(world.machines()) == 1
+    assert "move" not in world.status()
+    assert EventReason.MIGRATION_COMPLETED in world.recorder.reasons()
+
+
+async def test_the_same_machine_on_both_sides_is_for_a_person_to_sort_out() -> None:
+    world = await _running()
+    world.providers[1].vms.append(world.providers[0].vms[0])
+    world.providers[1].publish()
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.condition("PlacementValid")["reason"] == "OwnershipConflict"
+    assert world.status()["scheduled"]["providerName"] == "one"
+    assert world.machine() is not None
+
+
+async def test_an_ephemeral_machine_moves_by_itself_when_its_place_is_not_valid_any_more() -> None:
+    world = ControllerWorld.ready(
+        one={"labels": {"tier": "a"}}, two={"labels": {"tier": "a"}, "backend": "that"}
+    )
+    for name, ephemeral in (("db-1", True), ("db-2", False)):
+        selector = {"providerSelector": {"matchLabels": {"tier": "a"}}}
+        world.add_vm(name, ephemeral=ephemeral, placement=selector)
+        await world.settle()
+    here = {name: world.status(name)["scheduled"]["providerName"] for name in ("db-1", "db-2")}
+    place = Key(SYSTEM, here["db-1"])
+    world.api.edit(PROVIDERS, place, lambda it: it["metadata"].pop("labels"))
+    await world.settle()
+    assert world.status("db-1")["scheduled"]["providerName"] != here["db-1"]
+    assert world.condition("Ready", "db-1")["status"] == "True"
+    assert "previous" not in world.status("db-1")
+    assert world.status("db-2")["scheduled"]["providerName"] == here["db-2"]
+
+
+async def test_a_machine_that_is_refused_is_placed_anew_at_the_target() -> None:
+    world = ControllerWorld.ready(one={}, two={"backend": "that", "domains": ["a", "b"]})
+    world.add_vm(providerRef=TO_ONE)
+    await world.settle()
+    world.providers[1].full = {"two-a"}
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.status()["scheduled"]["failureDomain"] == "two-b"
+    assert world.condition("Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Orphan"])
+@pytest.mark.parametrize("ready", [True, False])
+async def test_a_deletion_takes_all_machines_of_a_move(policy: str, *, ready: bool) -> None:
+    world = await _running(deletionPolicy=policy)
+    world.providers[1].boots = ready
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle(seconds=60)
+    assert len(world.machines()) == 2
+    world.delete_vm()
+    await world.settle()
+    assert world.vm() is None
+    assert not world.machines()
+    assert len(world.vms()) == (2 if policy == "Orphan" else 0)
+
+
+async def test_the_pause_reaches_every_machine_of_a_move() -> None:
+    world = await _moved()
+    world.edit_vm(paused=True)
+    await world.settle()
+    assert [it["spec"].get("paused") for it in world.machines()] == [True, True]
+    world.edit_vm(paused=False)
+    await world.settle()
+    assert [it["spec"].get("paused") for it in world.machines()] == [None, None]
+
+
+async def test_a_name_that_another_machine_has_is_not_taken() -> None:
+    world = ControllerWorld.ready(one={}, two={})
+    world.add_vm("db-1-m1", providerRef=TO_TWO)
+    world.add_vm(providerRef=TO_ONE)
+    await world.settle()
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    assert world.status()["infrastructureRef"]["name"] == "db-1-m2"
+    assert world.condition("Ready", "db-1-m1")["status"] == "True"
+
+
+@pytest.mark.parametrize("lost", ["status", "objects"])
+async def test_after_a_move_the_right_machine_is_found_again(lost: str) -> None:
+    world = await _moved()
+    if lost == "status":
+        world.api.edit(VIRTUAL_MACHINES, VM, lambda it: it.pop("status"))
+    else:
+        vm = world.vm() or {}
+        world.api.drop(THIS, VM, force=True)
+        world.api.drop(THAT, Key(NAMESPACE, "db-1-m1"), force=True)
+        world.api.drop(VIRTUAL_MACHINES, VM, force=True)
+        for provider in world.providers:
+            provider.publish()
+        world.add_vm(**vm["spec"])
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+    assert world.status()["infrastructureRef"]["name"] == "db-1-m1"
+    assert world.condition("Ready")["status"] == "True"
+    assert [vm.power for vm in _at(world, "two")] == ["PoweredOn"]
+    assert [vm.power for vm in _at(world, "one")] == ["PoweredOff"]
+    if lost == "status":
+        assert world.status()["previous"]["infrastructureRef"]["name"] == "db-1"
+
+
+async def test_an_api_from_before_the_move_is_brought_up_to_date() -> None:
+    world = await _running()
+    before = world.api.backup()
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle()
+    world.api.roll_back(before)
+    world.restart()
+    for provider in world.providers:
+        provider.publish()
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+    assert world.status()["previous"]["infrastructureRef"]["name"] == "db-1"
+    assert [vm.power for vm in _at(world, "two")] == ["PoweredOn"]
+    assert [vm.power for vm in _at(world, "one")] == ["PoweredOff"]
+    # The pin that was restored is older than the move, so it asks for nothing.
+    assert "after a restore" in world.condition("PlacementValid")["message"]
+    world.annotate(migrate="true")
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "one"

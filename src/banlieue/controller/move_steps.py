@@ -308,11 +308,27 @@ async def _finish(trip: Trip) -> None:
     old, reference = scope.machine, scope.reference
     if old is not None and reference is not None and old.spec.instance is not None:
         course.previous = _left_behind(trip, Previous(infrastructure_ref=reference))
-    course.incoming_ref = course.move = None
+    course.incoming_ref = None
+    course.move = _hold_back(trip)
     scope.refer_to(found)
     for kind in (ConditionType.PLACEMENT_VALID, ConditionType.INFRASTRUCTURE_READY):
         scope.found.pop(kind, None)  # said of the other one
     await scope.write_status()
+
+
+def _hold_back(trip: Trip) -> MoveStatus | None:
+    """A pin from before a restore does not undo a move that was made after it was saved."""
+    pin, here = trip.scope.vm.spec.provider_ref, move_wish.target_of(trip.record)
+    asked = Key(pin.namespace or trip.scope.key.namespace, pin.name) if pin else here
+    if not trip.record.rebind or asked == here:
+        return None
+    return MoveStatus(
+        provider_name=asked.name,
+        provider_namespace=asked.namespace,
+        epoch=trip.record.epoch,
+        failure=f"after a restore the machine was found on Provider {here}, where it was moved to "
+        "by a later word than providerRef",
+    )
 
 
 def _left_behind(trip: Trip, previous: Previous) -> Previous:
@@ -324,7 +340,7 @@ def _left_behind(trip: Trip, previous: Previous) -> Previous:
 
 async def _fail(trip: Trip) -> None:
     waited = moves.next_step(trip.situation()).waits_for
-    trip.note(failure=f"{waited}, and too much time passed")
+    trip.note(failure=f"it was begun and took too long, as {waited}")
     await trip.scope.write_status()
 
 

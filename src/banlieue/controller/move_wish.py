@@ -126,9 +126,8 @@ def held_by_failure(vm: VirtualMachine, wish: Wish, record: MoveStatus | None) -
         return None
     return Hold(
         Reason.MIGRATION_FAILED,
-        f"the move to Provider {target_of(record)} was undone: {record.failure}; the machine stays "
-        "where it is, set providerRef back, or try again with annotation "
-        f"{names.ANNOTATION_MIGRATE}=true",
+        f"no move to Provider {target_of(record)}: {record.failure}; the machine stays where it "
+        f"is, set providerRef back, or ask for it with annotation {names.ANNOTATION_MIGRATE}=true",
     )
 
 
