@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from banlieue.api import names
-from banlieue.api.resources import CONFIG_MAPS
+from banlieue.api.resources import CONFIG_MAPS, PROVIDERS
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key, Obj
 from test.kit.controllerworld import ControllerWorld
@@ -78,6 +78,13 @@ def adopting_world(**providers: dict[str, Any]) -> ControllerWorld:
     world = ControllerWorld.ready(
         **{name: {"policy": POLICY, **options} for name, options in providers.items()}
     )
+    for provider in world.providers:
+
+        def upgrade(obj: Obj) -> None:
+            features = obj["status"].setdefault("specFeatures", [])
+            features.append("adopt")
+
+        world.api.edit(PROVIDERS, provider.key, upgrade)
     world.providers = [
         AdoptingProvider(provider.api, provider.key, provider.kind) for provider in world.providers
     ]

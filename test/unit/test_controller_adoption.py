@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
+from banlieue.controller import facts
 from banlieue.sdk.kube import Key, Obj
 from test.kit.adopting import POLICY, adopting_world, legacy
 from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS, ControllerWorld
@@ -227,6 +229,33 @@ async def test_an_adopted_machine_is_left_on_its_backend_unless_the_user_says_ot
         assert world.vm() is None
         assert (vm in world.vms()) is left
         assert not (left and vm.marked)
+
+
+async def test_a_provider_of_an_older_version_is_given_nothing_to_adopt() -> None:
+    world = adopting_world(one={})
+    one = Key(SYSTEM, "one")
+    vm = legacy(world)
+    world.api.edit(PROVIDERS, one, lambda obj: obj["status"].update(specFeatures=["disks"]))
+    adopt(world, vm.uuid, accepted=True)
+    await world.settle()
+    assert said(world, "Scheduled") == ("False", "UnsupportedByProvider")
+    assert world.machines() == []
+
+    world.api.edit(PROVIDERS, one, lambda obj: obj["status"].update(specFeatures=["adopt"]))
+    await world.settle()
+    assert said(world, "Ready") == ("True", "Ready")
+
+
+async def test_a_vm_that_waits_to_be_adopted_takes_no_room_from_others() -> None:
+    world = adopting_world(one={})
+    vm = legacy(world)
+    adopt(world, vm.uuid)
+    await world.settle()
+    made = VirtualMachine.from_api(world.vm() or {})
+    neighbour = facts.resident(made, None, installation_id="x")
+    assert made.status.resources is not None
+    assert (neighbour.cpus, neighbour.memory_mib) == (0, 0)
+    assert [place.domain for place in neighbour.places] == ["one-a"]
 
 
 async def test_a_class_that_does_not_exist_is_told_before_anything_is_looked_for() -> None:

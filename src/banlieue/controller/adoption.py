@@ -14,6 +14,10 @@ from banlieue.controller.scope import Scope
 from banlieue.sdk import tenancy
 from banlieue.sdk.kube import Key
 
+FEATURE = "adopt"
+"""What a Provider that can adopt has in its specFeatures: one of an older version would take the
+machine object for one of a machine to be made."""
+
 _SHOWN = 5
 
 
@@ -43,13 +47,28 @@ def choose(scope: Scope, wanted: Demand) -> Decision:
     past = remembered(wanted, sites, (), before=scope.place, recovery=recovery)
     if isinstance(past, Placed):
         domain = scope.place.domain if scope.place else ""
-        return Placed(Place(past.place.provider, domain), past.epoch)
-    return past or _anew(scope, wanted, sites)
+        past = Placed(Place(past.place.provider, domain), past.epoch)
+    return _if_understood(scope, past or _anew(scope, wanted, sites))
 
 
 def choose_anew(scope: Scope, wanted: Demand) -> Decision:
     """As `choose`, for a machine whose past does not count: nothing was taken over yet."""
-    return _anew(scope, wanted, scope.services.sites(None, scope.key.namespace))
+    sites = scope.services.sites(None, scope.key.namespace)
+    return _if_understood(scope, _anew(scope, wanted, sites))
+
+
+def _if_understood(scope: Scope, decision: Decision) -> Decision:
+    if not isinstance(decision, Placed):
+        return decision
+    key = decision.place.provider
+    provider = scope.services.provider(key)
+    if provider is None or FEATURE in provider.status.spec_features:
+        return decision
+    return Unplaced(
+        Reason.UNSUPPORTED_BY_PROVIDER,
+        f"Provider {key} is served by a version that cannot adopt machines; nothing is done until "
+        "that is upgraded",
+    )
 
 
 def untaken(machine: Machine) -> bool:

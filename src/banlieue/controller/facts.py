@@ -296,6 +296,8 @@ def resident(vm: VirtualMachine, vm_class: VMClass | None, *, installation_id: s
     memory = (resources.memory_mib if resources else None) or (
         hardware.memory_mib if hardware else 0
     )
+    if vm.spec.adopt is not None and not (settled and settled.provisioned):
+        cpus = memory = 0  # it is there already, and its Provider counts it among the others
     return Resident(
         key=key,
         places=places,

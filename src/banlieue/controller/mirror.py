@@ -28,7 +28,8 @@ def status_of(view: View, reference: KindRef | None, now: datetime) -> VirtualMa
     status = vm.status.model_copy(deep=True)
     status.deletion_policy = vm.spec.wanted_deletion_policy
     status.readiness_gates = list(view.gates)
-    status.hostname = vm.spec.hostname or vm.metadata.name
+    # Nobody gave an adopted machine its name but whoever installed it.
+    status.hostname = vm.spec.hostname or (None if vm.spec.adopt else vm.metadata.name)
     status.scheduled = view.scheduled
     status.infrastructure_ref = reference
     if view.provisioned:

@@ -75,7 +75,7 @@ async def check_placement(scope: Scope) -> Outcome:
     observed = _observed(scope)
     neighbour = _too_near(scope, Place(where.provider, observed or where.domain))
     scope.settle(placement_check.placement(scope.vm, placed, observed, site, neighbour))
-    if not scope.view().provisioned:
+    if not scope.view().provisioned and scope.vm.spec.adopt is None:
         _check_image(scope, where)
     return CONTINUE
 

@@ -200,6 +200,7 @@ def _offer(provider: Obj | None) -> tuple[object, ...] | None:
         unclaimed.get("complete"),
         unclaimed.get("owners"),
         (provider.get("status") or {}).get("retainedDisks"),
+        (provider.get("status") or {}).get("specFeatures"),
     )
 
 
