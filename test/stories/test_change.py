@@ -57,6 +57,7 @@ def test_a_disk_is_added_grows_and_outlives_its_vm(story: Story) -> None:
     story.sees("ledger", lambda vm: _disks(vm)["data"]["sizeGiB"] == 2, told="grown")
     story.condition("ledger", "UpToDate", "True", "UpToDate")
     story.ready("ledger")
+    story.hears("ledger", "DiskGrown")
     assert story.backend_vm("ledger").id == before.id
     told = _disks({"status": story.status("ledger")})["data"]["retainID"]
 

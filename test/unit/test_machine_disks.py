@@ -157,6 +157,9 @@ async def test_a_disk_that_goes_from_the_spec_is_destroyed_or_kept_as_it_was_tol
     assert disks(bench).keys() == {"root"}
     assert [disk.content for disk in kept(bench).values()] == [content]
     assert scratch not in bench.world.state.detached
+    (told,) = kept(bench)
+    assert len(told_events(bench)) == 1
+    assert f"data as {told}" in told_events(bench)[0]
     assert bench.condition("UpToDate") == ("True", "UpToDate")
     assert bench.vms()[0].power == "PoweredOn"
 

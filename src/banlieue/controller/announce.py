@@ -37,10 +37,24 @@ def notes(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator
         yield Note(EventReason.PROVISIONED, f"The machine was seen on Provider {place}")
     yield from _power(before, after)
     yield from _moves(before, after)
+    yield from _grown(before, after)
     if after.addresses and not before.addresses:
         found = after.addresses[0].address
         yield Note(EventReason.ADDRESS_ASSIGNED, f"Address {found} became known")
     yield from _trouble(before, after)
+
+
+def _grown(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
+    old, new = _sizes(before), _sizes(after)
+    grown = [name for name in sorted(new) if name in old and new[name] > old[name]]
+    if grown:
+        told = ", ".join(f"{name} to {new[name]} GiB" for name in grown)
+        yield Note(EventReason.DISK_GROWN, f"Disks were grown: {told}")
+
+
+def _sizes(status: VirtualMachineStatus) -> dict[str, int]:
+    disks = status.resources.disks if status.resources else ()
+    return {disk.name: disk.size_gib for disk in disks if disk.size_gib is not None}
 
 
 def _moves(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:

@@ -18,8 +18,7 @@ from banlieue.sdk.identity import Mark, valid_mark
 from banlieue.sdk.kube import Key
 from banlieue.sdk.machine import adopted, drift, epochs, life, writes
 from banlieue.sdk.machine.ownership import own_mark, wanted_mark
-from banlieue.sdk.machine.restart import told_of
-from banlieue.sdk.machine.scope import Scope, owner_of
+from banlieue.sdk.machine.scope import Scope, owner_of, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
 from banlieue.sdk.provider.in_use import ensure_in_use

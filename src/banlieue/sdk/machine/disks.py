@@ -9,7 +9,6 @@ from banlieue.api import names
 from banlieue.api.devices import Disk
 from banlieue.api.infrastructure.machine import MoveRole
 from banlieue.api.reasons import EventReason, Reason
-from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import ReclaimPolicy
 from banlieue.sdk import shape
 from banlieue.sdk.disks import disk_in_use, disk_not_found, disk_not_reachable
@@ -17,7 +16,6 @@ from banlieue.sdk.driver import (
     DiskDetacher,
     DiskKeeper,
     DiskRemoval,
-    DiskState,
     Driver,
     FailureDomain,
     KeptDisk,
@@ -29,7 +27,7 @@ from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.machine import disk_drift, drift
 from banlieue.sdk.machine.adopted import disks_it_had
 from banlieue.sdk.machine.disk_drift import DiskProblem
-from banlieue.sdk.machine.scope import Scope
+from banlieue.sdk.machine.scope import Scope, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome
 
 BLOCKING = frozenset(
@@ -208,29 +206,24 @@ def keep(driver: Driver[Any], scope: Scope, kept: Mapping[str, str]) -> Task | N
     return None
 
 
-def tell_kept(scope: Scope, kept: Mapping[str, str], disks: tuple[DiskState, ...]) -> None:
-    """Say which disks are being kept and by which ids they are attached again."""
-    for disk in disks:
-        if disk.name is not None and disk.name in kept:
-            scope.ctx.recorder.event(
-                _subject(scope),
-                EventReason.DISK_RETAINED,
-                f"disk {disk.name} is kept; attach it in this namespace with "
-                f"`existing: {kept[disk.name]}`",
-            )
+def tell_kept(scope: Scope, kept: Mapping[str, str]) -> None:
+    """Say which disks are taken off to be kept and by which ids they are attached again."""
+    if not kept:
+        return
+    named = ", ".join(f"{name} as {kept[name]}" for name in sorted(kept))
+    scope.ctx.recorder.event(
+        told_of(scope),
+        EventReason.DISK_RETAINED,
+        f"Disks are kept: {named}; attach one in this namespace by `existing`",
+    )
 
 
-def _subject(scope: Scope) -> Obj:
-    """Whom events about disks are for: the VirtualMachine, which outlives its machine object."""
-    made_by = scope.machine.spec.virtual_machine_ref
-    if made_by is None:
-        return scope.raw
-    return {
-        "apiVersion": VIRTUAL_MACHINES.api_version,
-        "kind": VIRTUAL_MACHINES.kind,
-        "metadata": {
-            "name": made_by.name,
-            "namespace": scope.key.namespace,
-            "uid": made_by.uid or "",
-        },
-    }
+def tell_removed(scope: Scope) -> None:
+    """Say which disks went from a living VM since its status was written, and are kept."""
+    if scope.seen is None:
+        return
+    resources = scope.machine.status.resources
+    before = {disk.name for disk in resources.disks} if resources else set()
+    now = {disk.name for disk in scope.seen.disks}
+    gone = {it.name: it.keep_as for it in removals(scope) if it.keep_as is not None}
+    tell_kept(scope, {name: gone[name] for name in gone if name in before - now})

@@ -213,6 +213,7 @@ class MachineReconciler:
             error=error,
         )
         self._announce(scope, outcome)
+        disks.tell_removed(scope)
         return await self._write(scope, report.status_of(made))
 
     def _just_begun(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> bool:

@@ -11,12 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from banlieue.api.reasons import EventReason, Reason
-from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import PowerState
 from banlieue.sdk.driver import RESTART, MachinePlan, MachineState
-from banlieue.sdk.kube import Obj
 from banlieue.sdk.machine import drift, life, plan, writes
-from banlieue.sdk.machine.scope import Scope
+from banlieue.sdk.machine.scope import Scope, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
 
@@ -28,27 +26,9 @@ async def note_restarted(scope: Scope) -> Outcome:
         return CONTINUE
     if recorded.id is not None and memory.restarted != recorded.started_at:
         # Only here it is known: a status tells as well of restarts that were not needed.
-        scope.ctx.recorder.event(
-            told_of(scope), EventReason.RESTARTED, "The machine was restarted"
-        )
+        scope.ctx.recorder.event(told_of(scope), EventReason.RESTARTED, "The machine was restarted")
     memory.restarted = recorded.started_at
     return CONTINUE
-
-
-def told_of(scope: Scope) -> Obj:
-    """What the user looks at: the VirtualMachine where there is one, else the machine."""
-    reference = scope.machine.spec.virtual_machine_ref
-    if reference is None:
-        return scope.raw
-    return {
-        "apiVersion": VIRTUAL_MACHINES.api_version,
-        "kind": VIRTUAL_MACHINES.kind,
-        "metadata": {
-            "namespace": scope.key.namespace,
-            "name": reference.name,
-            "uid": reference.uid,
-        },
-    }
 
 
 async def restart(scope: Scope) -> Outcome:

@@ -10,7 +10,7 @@ from banlieue.api.devices import NetworkInterface
 from banlieue.api.infrastructure.machine import Machine, Move, MoveRole
 from banlieue.api.meta import OwnerReference
 from banlieue.api.reasons import Reason
-from banlieue.api.resources import NAMESPACES
+from banlieue.api.resources import NAMESPACES, VIRTUAL_MACHINES
 from banlieue.api.types import PowerState
 from banlieue.sdk import shape
 from banlieue.sdk.driver import Backend, MachineRef, MachineState, Task
@@ -178,6 +178,22 @@ class Scope:
             failure_domain=domain.id if domain else None,
             incoming=spec.role is MoveRole.INCOMING,
         )
+
+
+def told_of(scope: Scope) -> Obj:
+    """What the user looks at: the VirtualMachine where there is one, else the machine."""
+    reference = scope.machine.spec.virtual_machine_ref
+    if reference is None:
+        return scope.raw
+    return {
+        "apiVersion": VIRTUAL_MACHINES.api_version,
+        "kind": VIRTUAL_MACHINES.kind,
+        "metadata": {
+            "namespace": scope.key.namespace,
+            "name": reference.name,
+            "uid": reference.uid,
+        },
+    }
 
 
 def controller_owner(machine: Machine) -> OwnerReference | None:

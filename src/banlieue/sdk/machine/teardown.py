@@ -141,7 +141,7 @@ async def _keep(scope: Scope) -> Task | None:
         return None
     attached = tuple(disk for disk in (scope.seen.disks if scope.seen else ()) if disk.name in kept)
     named = ", ".join(disk.name or disk.id for disk in attached) or ", ".join(kept)
-    disks.tell_kept(scope, kept, attached)
+    disks.tell_kept(scope, {disk.name: kept[disk.name] for disk in attached if disk.name})
     return await _or_hold(scope, named, lambda driver: disks.keep(driver, scope, kept))
 
 
