@@ -36,7 +36,7 @@ async def check_paused(scope: Scope) -> Outcome:
         return Wait(
             Reason.PROVIDER_PAUSED,
             "the Provider is read-only, so nothing is destroyed or released; set its mode to "
-            "ReadWrite, or delete the Provider to let go of what was to be released",
+            "ReadWrite to have it done",
             life.SLOW,
         )
     return CONTINUE
