@@ -9,7 +9,6 @@ from typing import Final
 STORIES: Final = range(1, 21)
 
 WAITING: Final = {
-    15: "moves to another Provider, and a second backend to move to",
     18: "addresses from IPAM pools: the controller makes no claims yet",
     20: "Cluster API machines: nothing serves infrastructure clusters yet",
 }
