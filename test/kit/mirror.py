@@ -16,6 +16,7 @@ from typing import Final, Self
 
 _PIECE: Final = 64 * 1024
 _PATIENCE: Final = 30.0
+_POLL: Final = 0.02
 
 
 def checksum(content: bytes) -> str:
@@ -42,7 +43,9 @@ class Mirror:
         self._held_after: int | None = None
         self._released = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL,), daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -226,6 +226,25 @@ async def test_after_a_restore_without_status_the_copy_is_found_again(it: Import
     assert it.row["copies"] == before["copies"]
 
 
+async def test_what_a_restore_left_in_the_row_goes(it: Importing) -> None:
+    restored = {
+        "providerNamespace": PROVIDER.namespace,
+        "providerName": PROVIDER.name,
+        "ready": False,
+        "reason": "Importing",
+        "progressPercent": 40,
+        "copies": ["banlieue-of-old"],
+    }
+    it.edit(lambda obj: obj.update(status={"perProvider": [restored]}))
+    row = await it.imported()
+    assert "progressPercent" not in row
+    assert row["copies"][0] == "banlieue-of-old"
+    assert len(row["copies"]) == 2
+    it.delete()
+    await it.look()
+    assert "copies" not in it.row
+
+
 async def test_what_an_admin_put_there_is_not_imported(it: Importing) -> None:
     it.source(kind="Template", ref="ubuntu-24.04", importFrom=it.mirror.url("ubuntu.img"))
     await it.look()

@@ -19,6 +19,7 @@ from banlieue.sdk.image.ports import ImageImport, ImageImporter
 from banlieue.sdk.image.rows import Places
 from banlieue.sdk.image.sources import import_of, source_for, url_of
 from banlieue.sdk.kube import STATUS, Key, Obj
+from banlieue.sdk.patches import patch_unchanged
 from banlieue.sdk.provider.ports import OpenProvider, OpenProviders
 from banlieue.sdk.reconcile import Context, Result
 
@@ -210,7 +211,13 @@ class _Pass:
             "status": {"perProvider": [row.to_api()]},
         }
         manager = names.provider_manager(backend, provider.namespace, provider.name)
-        await self.on.ctx.api.apply(VM_IMAGES, body, manager=manager, subresource=STATUS)
+        answer = await self.on.ctx.api.apply(VM_IMAGES, body, manager=manager, subresource=STATUS)
+        leftovers = rows.leftovers(answer, row)
+        if leftovers:
+            # After a restore or an edit by hand somebody else owns fields that an apply leaves.
+            await patch_unchanged(
+                self.on.ctx.api, VM_IMAGES, answer, leftovers, manager=manager, subresource=STATUS
+            )
         said = rows.note(known, row)
         if said is not None:
             self.on.ctx.recorder.event(self.raw, said.reason, said.message, warning=said.warning)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.v1alpha1.provider import Provider
@@ -159,3 +160,16 @@ def note(before: ProviderImageStatus | None, after: ProviderImageStatus) -> Note
     if was in _UNTOLD and after.ready and after.reason is None and after.copies:
         return Note(EventReason.IMAGE_IMPORT_COMPLETED, f"The import to {where} was completed")
     return None
+
+
+def leftovers(image: Mapping[str, Any], wanted: ProviderImageStatus) -> list[dict[str, Any]]:
+    """The patch that takes out of the stored row what the wanted one does not say."""
+    told = wanted.to_api()
+    mine = (wanted.provider_namespace, wanted.provider_name)
+    stored = (image.get("status") or {}).get("perProvider") or ()
+    return [
+        {"op": "remove", "path": f"/status/perProvider/{position}/{name}"}
+        for position, row in enumerate(stored)
+        if (row.get("providerNamespace"), row.get("providerName")) == mine
+        for name in sorted(row.keys() - told.keys())
+    ]
