@@ -190,6 +190,7 @@ async def test_a_second_move_waits_until_the_first_ones_leavings_are_released() 
     assert world.status()["infrastructureRef"]["name"] == "db-1-m2"
 
 
+@pytest.mark.identity("8.4")
 @pytest.mark.parametrize("nics", [[], STATIC], ids=["dhcp", "static"])
 async def test_a_pin_to_where_it_came_from_rolls_back(nics: list[Any]) -> None:
     world = await _moved(networkInterfaces=nics)
@@ -400,6 +401,7 @@ async def test_after_a_move_the_right_machine_is_found_again(lost: str) -> None:
         assert world.status()["previous"]["infrastructureRef"]["name"] == "db-1"
 
 
+@pytest.mark.identity("8.3")
 async def test_an_api_from_before_the_move_is_brought_up_to_date() -> None:
     world = await _running()
     before = world.api.backup()

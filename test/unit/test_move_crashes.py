@@ -34,6 +34,7 @@ async def test_there_and_back(nics: list[Any]) -> None:
     assert bool(world.gap) == bool(nics)
 
 
+@pytest.mark.identity("8.2")
 @pytest.mark.parametrize("before_reply", [True, False], ids=["reply lost", "never sent"])
 @pytest.mark.parametrize("nics", [[], STATIC], ids=["dhcp", "static"])
 async def test_a_process_dies_at_every_write(nics: list[Any], *, before_reply: bool) -> None:

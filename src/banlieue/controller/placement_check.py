@@ -108,8 +108,8 @@ def _provider_problem(vm: VirtualMachine, site: Site) -> tuple[Reason, str] | No
         return (
             Reason.PROVIDER_CHANGED,
             (
-                f"spec.providerRef names another Provider than {site.key}; {_KEEPS}, set it back "
-                "or make a new VirtualMachine there"
+                f"spec.providerRef names another Provider than {site.key}; {_KEEPS} until nothing "
+                "holds its move, or set it back"
             ),
         )
     if selector is not None and not selector.matches(site.labels):
