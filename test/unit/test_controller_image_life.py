@@ -145,10 +145,13 @@ async def test_a_machine_goes_only_where_its_image_is() -> None:
     scheduled = world.condition("Scheduled", "waits")
     assert scheduled["reason"] == "ImageNotReady"
     assert "being imported" in scheduled["message"]
+    image = world.condition("ImageReady", "waits")
+    assert (image["status"], image["reason"]) == ("False", "ImageNotReady")
 
     _rows(world, _rows_ready)
     await world.settle(seconds=60)
     assert world.status("waits")["scheduled"]["failureDomain"] == "one-b"
+    assert world.condition("ImageReady", "waits")["status"] == "True"
 
 
 @pytest.mark.parametrize(

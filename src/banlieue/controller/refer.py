@@ -20,6 +20,7 @@ from banlieue.sdk.outcome import CONTINUE, Outcome, Stop, Wait
 _SLOW = 300.0
 _SOON = 0.1
 _KIND_MISSING = 30.0
+_ABOUT_IMAGES = frozenset({Reason.IMAGE_NOT_READY, Reason.IMAGE_NOT_FOUND})
 
 
 async def find_machine(scope: Scope) -> Outcome:
@@ -205,6 +206,8 @@ def _unscheduled(
     """Not placed: said on Scheduled, remembered so that the change it waits for wakes it."""
     scope.wait_for_others()
     scope.settle(false(ConditionType.SCHEDULED, reason, message))
+    if reason in _ABOUT_IMAGES:
+        scope.settle(false(ConditionType.IMAGE_READY, reason, message))
     if lasting or reason.kind is ReasonClass.SPEC:
         return Stop(reason, message)
     return Wait(reason, message, after)
