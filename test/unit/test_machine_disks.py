@@ -125,6 +125,24 @@ async def test_a_snapshot_holds_a_disk_up_until_it_is_gone(bench: MachineBench) 
     assert bench.condition("UpToDate") == ("True", "UpToDate")
 
 
+async def test_a_disk_that_finds_no_room_makes_the_vm_no_worse(bench: MachineBench) -> None:
+    bench.make_machine(disks=[ROOT, data(5)])
+    await bench.run()
+    full = {"effect": "fail-task", "method": "reconfigure", "code": "NoDiskSpace", "count": None}
+    bench.control("inject", rule=full)
+    bench.edit(disks=[ROOT, data(8)])
+    await bench.run()
+    assert bench.condition("UpToDate") == ("False", "InsufficientStorage")
+    assert bench.condition("Ready") == ("True", "Ready")
+    calls = bench.world.control("calls", {})["reconfigure"]
+    assert calls < 5, "it is not tried again at once"
+    bench.control("heal")
+    bench.clock.advance(60)
+    await bench.run()
+    assert disks(bench)["data"].size_gib == 8
+    assert bench.condition("UpToDate") == ("True", "UpToDate")
+
+
 async def test_a_disk_that_somebody_took_off_is_told_and_never_made_anew(
     bench: MachineBench,
 ) -> None:

@@ -21,7 +21,7 @@ from banlieue.sdk.driver import (
     KeptDisk,
     Task,
 )
-from banlieue.sdk.errors import InvalidSpec, NeedsOperator
+from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 from banlieue.sdk.identity import Owner
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.machine import disk_drift, drift
@@ -41,6 +41,9 @@ BLOCKING = frozenset(
     }
 )
 """Why a change of a VM that runs as it should has to wait, without the VM being any worse."""
+
+_CHANGES = frozenset({"reconfigure", "attach", "keep", "detach"})
+"""Operations of tasks that change a VM which runs on whatever becomes of them."""
 
 BLOCKED_SECONDS = 60.0
 """How long a blocked change waits when nothing tells that what blocks it is gone."""
@@ -186,6 +189,19 @@ def put_off(scope: Scope, error: NeedsOperator) -> Outcome:
     scope.blocked, scope.again_after = error, BLOCKED_SECONDS
     scope.memory.owed = scope.machine.metadata.generation
     return CONTINUE
+
+
+def put_off_task(scope: Scope, task: Task, error: DriverError) -> None:
+    """Take in that a change of hardware failed for want of space and such; tried again later.
+
+    Raises:
+        DriverError: anything else failed, or the machine is on its way out.
+    """
+    leaving = scope.machine.metadata.deletion_timestamp is not None
+    if leaving or task.operation not in _CHANGES or error.reason not in BLOCKING:
+        raise error
+    scope.blocked, scope.again_after = error, BLOCKED_SECONDS
+    scope.memory.owed = scope.machine.metadata.generation
 
 
 # Keeping disks

@@ -15,7 +15,7 @@ from banlieue.api.types import DriftAction
 from banlieue.api.v1alpha1.virtualmachine import OnMissing
 from banlieue.sdk import installation, tenancy
 from banlieue.sdk.driver import RESTART, Driver, MachinePlan, MachineRef, MachineState, Task
-from banlieue.sdk.errors import NeedsOperator
+from banlieue.sdk.errors import DriverError, NeedsOperator
 from banlieue.sdk.features import unhonoured
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
 from banlieue.sdk.kube import Key, NotFound, Obj
@@ -58,7 +58,11 @@ async def finish_task(scope: Scope) -> Outcome:
         return CONTINUE
     scope.memory.task = None
     scope.memory.tried = True
-    running = await scope.open.call(lambda driver: driver.poll(task))
+    try:
+        running = await scope.open.call(lambda driver: driver.poll(task))
+    except DriverError as error:
+        disks.put_off_task(scope, task, error)
+        return CONTINUE
     if running is None:
         return CONTINUE
     scope.memory.task = running
@@ -304,6 +308,8 @@ async def converge(scope: Scope) -> Outcome:
     scope.differing = drift.differences(scope.desired, seen)
     if not scope.differing:
         scope.memory.diverged_at = None
+        return CONTINUE
+    if scope.blocked is not None and drift.POWER not in scope.differing:
         return CONTINUE
     now = scope.ctx.clock.monotonic()
     since = scope.memory.diverged_at = scope.memory.diverged_at or now
