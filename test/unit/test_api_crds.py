@@ -121,8 +121,9 @@ def test_lists_say_how_they_merge(kind: type[ResourceObject]) -> None:
 @every_kind
 def test_conditions_and_named_lists_merge_by_their_keys(kind: type[ResourceObject]) -> None:
     for path, schema in fields(kind).items():
-        name = path.rsplit(".", 1)[-1]
-        if name in ("conditions", "disks", "failureDomains", "networkInterfaces", "interfaces"):
+        name, objects = path.rsplit(".", 1)[-1], "properties" in schema.get("items", {})
+        named = ("conditions", "disks", "failureDomains", "networkInterfaces", "interfaces")
+        if name in named and objects:
             assert schema["x-kubernetes-list-type"] == "map", path
 
 

@@ -163,6 +163,7 @@ def test_templates_lack_what_controllers_write() -> None:
         "adopt",
         "user_data",
         "network_data",
+        "removed_disks",
     }
     assert set(MachineSpec.model_fields) - set(MachineTemplateSpec.model_fields) == written
     assert not written & set(VSphereMachineTemplateSpec.model_fields)
