@@ -344,6 +344,11 @@ async def _fail(trip: Trip) -> None:
     await trip.scope.write_status()
 
 
+async def _give_up(trip: Trip) -> None:
+    trip.note(given_up=True)
+    await trip.scope.write_status()
+
+
 async def _fence(trip: Trip) -> None:
     """At once where the machine is to be destroyed; one that holds data is shut down as always."""
     at_once = {"op": "add", "path": "/spec/powerOffMode", "value": PowerOffMode.HARD.value}
@@ -417,7 +422,7 @@ async def _forget(trip: Trip) -> None:
 
 
 def _over(record: MoveStatus) -> MoveStatus:
-    return record.model_copy(update={"switched_at": None, "rebind": None})
+    return record.model_copy(update={"switched_at": None, "rebind": None, "given_up": None})
 
 
 async def _await(trip: Trip) -> None:
@@ -440,6 +445,7 @@ _STEPS: dict[Step, Callable[[Trip], Awaitable[None]]] = {
     Step.LEAVE: _leave,
     Step.FINISH: _finish,
     Step.FAIL: _fail,
+    Step.GIVE_UP: _give_up,
     Step.FENCE: _fence,
     Step.TURN_ON: _turn_on,
     Step.OVERTAKE: _overtake,

@@ -53,6 +53,8 @@ class Step(Enum):
     """Let the status say that the new machine is the machine now."""
     FAIL = auto()
     """Write down that the move failed, so that it is undone."""
+    GIVE_UP = auto()
+    """Write down that the move is not asked for any more: it is undone to its end."""
     FENCE = auto()
     """Shut the new machine off, whatever it may do."""
     TURN_ON = auto()
@@ -108,7 +110,15 @@ class Situation:
     @property
     def undone(self) -> bool:
         """Whether it is to be undone: it failed, or is not asked for any more."""
-        return self.record.failure is not None or not self.wanted
+        return self.settled or not self.wanted
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is written down that it is to be undone; then it is, whatever is asked for.
+
+        In the middle of that the machines stand as a move never leaves them.
+        """
+        return self.record.failure is not None or bool(self.record.given_up)
 
     @property
     def switched(self) -> bool:
@@ -126,6 +136,8 @@ class Situation:
 def next_step(now: Situation) -> Next:
     """The one step that comes next."""
     incoming = now.incoming
+    if now.undone and not now.settled and (incoming is None or not committed(incoming)):
+        return Next(Step.GIVE_UP)
     if incoming is None:
         return _absent(now)
     if incoming.metadata.deletion_timestamp is not None:

@@ -122,6 +122,11 @@ class MoveStatus(Model):
         description="True: the machine itself was found on the other Provider, and is taken up "
         "there as it is.",
     )
+    given_up: bool | None = Field(
+        default=None,
+        description="True: it is being undone, as it was not asked for any more; it begins anew "
+        "if it is asked for again.",
+    )
     failure: Message | None = Field(
         default=None,
         description="Why it failed and was undone. It is tried again when spec.providerRef is set "
