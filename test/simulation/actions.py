@@ -164,6 +164,18 @@ class Accidents(Actor):
             victim.doom = victim.steps + self.rng.choice((1, 5, 20, 60)) + self.rng.randrange(20)
             self.cluster.log(f"{victim.name} shall fall at step {victim.doom}")
 
+    def crash_at_call(self) -> None:
+        """Let whoever changes something on a backend next die before it hears of it."""
+        world = self.cluster.worlds[self.rng.choice(self.cluster.names)]
+        world.deadly = self.rng.choice(("create", "create", "create", "destroy", "power_*"))
+        self.cluster.log(f"who calls {world.deadly} on {world.name} shall fall")
+
+    def crash_at_write(self) -> None:
+        """Let a process die when its next write has reached the API server."""
+        role = self.rng.choice((CONTROLLER, *self.cluster.names))
+        self.cluster.network.deadly = f"{role}#"
+        self.cluster.log(f"{role} shall fall at its next write")
+
     def second(self) -> None:
         """Start a second process of a role; both may believe that they lead."""
         role = self.rng.choice((CONTROLLER, *self.cluster.names))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
+from fnmatch import fnmatch
 from random import Random
 from typing import Any
 
@@ -10,7 +11,7 @@ from banlieue.sdk.simulated.faults import ConnectionLost, NotConnected, WorldFau
 from banlieue.sdk.simulated.records import State
 from banlieue.sdk.simulated.world import Json, Params, World
 from test.simulation import fibers
-from test.simulation.loop import VirtualClock, VirtualLoop
+from test.simulation.loop import VirtualClock, VirtualLoop, die_before_the_answer
 
 _AT_ONCE = frozenset({"login", "logout", "changes"})
 _READS = frozenset({"login", "logout", "changes", "about", "domains", "image", "find", "task"})
@@ -31,6 +32,7 @@ class SimWorld(World):
         super().__init__(state, clock=VirtualClock(loop), rng=rng, sleep=None)
         self.name = name
         self.down = False
+        self.deadly = ""
         self.by_admins: set[str] = set()
         self.on_call: Callable[[SimWorld, str, Params], None] = lambda *_: None
         self.on_move: Callable[[SimWorld], None] = lambda _: None
@@ -57,6 +59,9 @@ class SimWorld(World):
             raise
         finally:
             self._moved_on()
+        if self.deadly and fnmatch(method, self.deadly):
+            self.deadly = ""
+            die_before_the_answer()
         if method not in _READS:
             self._log_line(what)
         return answer

@@ -111,8 +111,11 @@ class Cluster:
     def _fell(self, process: SimProcess) -> None:
         """What runs it starts it again after a while."""
         role = process.name.partition("#")[0]
-        after = self.rng.choice((0.1, 3.0, 40.0))
-        self.loop.call_later(after, self._again, role, context=Context())
+        self.start_after(role, self.rng.choice((0.1, 3.0, 40.0)))
+
+    def start_after(self, role: str, seconds: float) -> None:
+        """Start a process in a while, unless there is one by then."""
+        self.loop.call_later(seconds, self._again, role, context=Context())
 
     def _again(self, role: str) -> None:
         if not self.alive(role):

@@ -27,6 +27,7 @@ class Ending(Actor):
         cluster = self.cluster
         cluster.log("faults stop")
         cluster.network.weather.clear()
+        cluster.network.deadly = ""
         cluster.leases.split = False
         for world in cluster.worlds.values():
             self._heal_world(world)
@@ -94,6 +95,7 @@ class Ending(Actor):
 
     def _heal_world(self, world: SimWorld) -> None:
         world.down = False
+        world.deadly = ""
         world.act("heal")
         world.act("allow")
         own = f"backend-{world.name}"
@@ -176,9 +178,26 @@ class Ending(Actor):
             return self._wrong_with_vm(name, obj, vms)
         if reason == "VMMissing" and not vms:
             return [] if self.oracle.may_miss(name) else [f"{name} misses a VM nobody removed"]
-        if self._nowhere_to_go(obj) or (reason == "OwnershipConflict" and self._name_kept(name)):
+        conflict = reason == "OwnershipConflict"
+        named = conflict and (self._name_kept(name) or self._is_outdated(name))
+        if named or self._nowhere_to_go(obj):
             return []
         return [f"{name} is not Ready: {reason} {ready.get('message')}"]
+
+    def _is_outdated(self, name: str) -> bool:
+        """Whether a backup brought back an owner whose VM is gone and was made anew elsewhere."""
+        made = {it.uuid for it in self.oracle.made.values() if it.owner == name}
+        named = {
+            (it["spec"].get("instance") or {}).get("uuid")
+            for it in self.cluster.machines()
+            if it["spec"].get("virtualMachineRef", {}).get("name") == name
+        }
+        if not (self.oracle.restored or name in self.oracle.outdated):
+            return False
+        if made and named and not named & made:
+            self.oracle.outdated.add(name)
+            return True
+        return False
 
     def _name_kept(self, name: str) -> bool:
         """Whether a VM that was left to its user still has the name on a backend."""

@@ -9,7 +9,7 @@ import os
 import threading
 from _thread import allocate_lock
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import copy_context
 
 
 class Abandoned(BaseException):
@@ -21,6 +21,7 @@ class Fiber:
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
+        self._context = copy_context()
         self._thread: _Thread | None = None
         self._abandoned = False
         self.done = False
@@ -53,7 +54,7 @@ class Fiber:
     def run(self) -> None:
         """Make the call, in the thread that was chosen for it."""
         try:
-            self.result = Context().run(self._call)
+            self.result = self._context.run(self._call)
         # Not handled here: it is raised where the call is awaited.
         except BaseException as error:  # noqa: BLE001 - carried to the caller
             self.error = error

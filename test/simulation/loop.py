@@ -38,6 +38,13 @@ OWNER: ContextVar[Mortal | None] = ContextVar("simulated_process", default=None)
 """The process a callback belongs to."""
 
 
+def die_before_the_answer() -> None:
+    """The process that makes a call dies when the call took effect, and never hears of it."""
+    owner = OWNER.get()
+    if owner is not None and not owner.dead:
+        owner.doom = owner.steps + 1
+
+
 class _Call:
     """A callback to run; also the handle that cancels it."""
 

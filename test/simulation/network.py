@@ -17,7 +17,7 @@ from banlieue.sdk.runtime.hub import Hub
 from banlieue.sdk.runtime.sources import Sink, Stream
 from banlieue.sdk.testing import selectors
 from banlieue.sdk.testing.memory_api import MemoryApi
-from test.simulation.loop import Mortal, VirtualClock, VirtualLoop
+from test.simulation.loop import Mortal, VirtualClock, VirtualLoop, die_before_the_answer
 
 T = TypeVar("T")
 
@@ -47,6 +47,7 @@ class Network:
     clock: VirtualClock
     rng: Random
     weather: Weather = field(default_factory=Weather)
+    deadly: str = ""
     log: Callable[[str], None] = lambda _line: None
     on_answer: Callable[[], None] = lambda: None
 
@@ -214,6 +215,9 @@ class SimClient:
             network.on_answer()
         if writing:
             network.log(what)
+            if network.deadly and self._owner.startswith(network.deadly):
+                network.deadly = ""
+                die_before_the_answer()
         if network.chance(weather.lost_replies):
             network.log(f"{what}: reply lost")
             raise Unavailable(503, "no answer")

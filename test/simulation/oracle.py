@@ -81,6 +81,7 @@ class Oracle:
     torn: set[str] = field(default_factory=set)
     leaked: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    outdated: set[str] = field(default_factory=set)
     restoring: bool = False
     restored: bool = False
     late_calls: bool = False
@@ -202,9 +203,16 @@ class Oracle:
         same = old is not None and old["metadata"]["uid"] == new["metadata"]["uid"]
         faults = list(faults_of(new, old if same else None))
         if same and old is not None:
-            faults += faults_between(old, new)
+            faults += (it for it in faults_between(old, new) if not self._may_say(it, old))
         if faults:
             self.blame(f"{change.resource.kind} {change.key}: {'; '.join(faults)}")
+
+    def _may_say(self, fault: str, old: Obj) -> bool:
+        """Whether an old backup named a VM that is gone, and its owner has another one since."""
+        was = str((old.get("status") or {}).get("providerID", "")).rpartition("/")[2]
+        worlds = self.cluster.worlds.values()
+        gone = all(vm.uuid != was for world in worlds for vm in world.state.vms.values())
+        return self.restored and gone and fault.startswith("status.providerID was")
 
     def _follow_wish(self, change: Change) -> None:
         name, now = change.key.name, self.cluster.loop.time()
@@ -228,10 +236,17 @@ class Oracle:
         for made in self.made.values():
             if made.owner == name and not made.left:
                 made.left = True
-                if policy == "Delete" and name not in self.torn:
+                if policy == "Delete" and name not in self.torn and self._is_marked(made):
                     self.leaked[made.uuid] = f"{made.world}/{made.vm_id} of {name}"
         self.removed.discard(name)
         self.torn.discard(name)
+        self.outdated.discard(name)
+
+    def _is_marked(self, made: Made) -> bool:
+        """Whether a driver can tell whose this VM is; one that cannot leaves it where it is."""
+        vm = self._vm(made)
+        mark = Mark.decode(vm.mark) if vm else None
+        return vm is not None and mark is not None and valid_mark(mark, vm.uuid)
 
     def _follow_rebind(self, machine: Obj) -> None:
         uuid = ((machine.get("spec") or {}).get("instance") or {}).get("uuid")

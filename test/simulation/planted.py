@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from banlieue.api.infrastructure.machine import Instance, TeardownMode
-from banlieue.controller import refer, virtualmachine, vm_phases
 from banlieue.controller import teardown as decisions
+from banlieue.controller import virtualmachine, vm_phases
 from banlieue.controller.scope import Scope as VmScope
 from banlieue.controller.traces import Traces
 from banlieue.sdk.driver import MachineRef, MachineState
@@ -115,22 +115,6 @@ def believe_absence() -> None:
     Driver.observe = believe
 
 
-def post_before_referring() -> None:
-    """The machine object is made before the status names it, and under a name of its own."""
-    write = VmScope.write_status
-    post = refer._post
-
-    async def unnamed(scope: VmScope, vm_class: Any) -> Outcome:  # noqa: ANN401 - a VMClass
-        return await post(scope, vm_class)
-
-    async def lazy(scope: VmScope, *arguments: Any) -> None:  # noqa: ANN401 - as it is
-        if scope.machine is not None or scope.vm.status.infrastructure_ref is not None:
-            await write(scope, *arguments)
-
-    _put(refer, _post=unnamed)
-    _put(VmScope, write_status=lazy)
-
-
 def destroy_when_alive() -> None:
     """A machine object that is deleted takes its VM along, though the VirtualMachine lives."""
 
@@ -200,7 +184,6 @@ BUGS: dict[str, Callable[[], None]] = {
         take_any_of_the_name,
         provider_id_before_seen,
         believe_absence,
-        post_before_referring,
         destroy_when_alive,
         trust_any_backend,
         destroy_foreign_disks,

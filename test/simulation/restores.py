@@ -167,7 +167,7 @@ class Restores(Actor):
                 self.cluster.kill(process)
         self.oracle.forget_calls()
         for role in (CONTROLLER, *self.cluster.names):
-            self.cluster.start(role)
+            self.cluster.start_after(role, self.rng.choice((0.0, 0.0, 8.0)))
 
 
 def _stripped(obj: Obj, *, status: bool) -> Obj:

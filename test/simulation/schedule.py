@@ -13,6 +13,7 @@ from test.simulation import platform, shortcuts
 from test.simulation.actions import Accidents, User, bound
 from test.simulation.backend_actions import BackendAccidents
 from test.simulation.cluster import CONTROLLER, Cluster
+from test.simulation.coincidences import Coincidences
 from test.simulation.ending import Ending
 from test.simulation.loop import Stuck
 from test.simulation.oracle import Oracle
@@ -123,6 +124,7 @@ class Schedule:
             User(self.cluster, self.oracle, rng),
             Accidents(self.cluster, self.oracle, rng),
             BackendAccidents(self.cluster, self.oracle, rng),
+            Coincidences(self.cluster, self.oracle, rng),
             restores,
         )
         found: list[tuple[str, Callable[[], None]]] = []
@@ -132,7 +134,10 @@ class Schedule:
         user = bound(actors[0])
         for name, weight in (("create", 8), ("delete", 4), ("edit_power", 2)):
             found += [(name, user[name])] * weight
-        found += [("crash", bound(actors[1])["crash"])] * 5
+        accidents = bound(actors[1])
+        for name, weight in (("crash", 4), ("crash_at_call", 3), ("crash_at_write", 1)):
+            found += [(name, accidents[name])] * weight
+        found += [("second_thoughts", restores.second_thoughts)] * 2
         return found
 
     def _guarded(self, what: Callable[[], object]) -> None:
