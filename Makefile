@@ -68,6 +68,8 @@ release: setup tools ## Components, templates, checksums, image and wheel into o
 bench: setup tools ## Measure calls, writes and times; JSON into out/bench
 	@$(BIN)/python -m test.bench
 	@$(BIN)/python -m test.bench.placement
+	@$(BIN)/python -m test.bench.scale
+	@$(BIN)/python -m test.bench.outage
 
 clean: ## Remove what was built in this tree; caches of other trees stay
 	@rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

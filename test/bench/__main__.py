@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from test.bench.processes import cpu, rss
 from test.kit.audit import AuditEntry
 from test.kit.controlplane import ControlPlane
 from test.kit.installed import Registered
@@ -38,10 +39,10 @@ def measure(count: int, directory: Path) -> dict[str, float]:
         controller, provider = roles.controller().start(), roles.provider("vsphere").start()
         registered.provider_ready()
         _one(registered, "warm-up")
-        before = _cpu(plane.apiserver.pid)
+        before = cpu(plane.apiserver.pid)
         since = plane.audit_position()
         target.vcenter.reset_counters()
-        own = _cpu(controller.process.pid), _cpu(provider.process.pid)
+        own = cpu(controller.process.pid), cpu(provider.process.pid)
         started = time.monotonic()
         names = [f"vm-{number}" for number in range(count)]
         for name in names:
@@ -59,7 +60,7 @@ def measure(count: int, directory: Path) -> dict[str, float]:
         }
         figures["controller_cpu"] -= own[0]
         figures["provider_cpu"] -= own[1]
-        figures["apiserver_cpu"] = _cpu(plane.apiserver.pid) - before
+        figures["apiserver_cpu"] = cpu(plane.apiserver.pid) - before
         started = time.monotonic()
         for name in names:
             registered.kube.delete("virtualmachines", name, registered.namespace)
@@ -97,23 +98,11 @@ def _writes(count: int, writes: list[AuditEntry], users: set[str]) -> dict[str, 
 
 def _processes(controller: Role, provider: Role) -> dict[str, float]:
     return {
-        "controller_cpu": _cpu(controller.process.pid),
-        "provider_cpu": _cpu(provider.process.pid),
-        "controller_rss": _rss(controller.process.pid),
-        "provider_rss": _rss(provider.process.pid),
+        "controller_cpu": cpu(controller.process.pid),
+        "provider_cpu": cpu(provider.process.pid),
+        "controller_rss": rss(controller.process.pid),
+        "provider_rss": rss(provider.process.pid),
     }
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
-def _rss(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ class ControlPlane:
         kubeconfig: Kubeconfig of an administrator (group `system:masters`).
         kube: Client of that administrator.
         etcd: The store.
+        etcd_address: Host and port where it listens, without TLS.
         apiserver: The API server.
         controller_manager: The built-in controllers.
     """
@@ -66,9 +67,10 @@ class ControlPlane:
             directory = Path(self._cleanup.enter_context(temporary))
         self.directory: Final = directory
         port, etcd_port = free_port(), free_port()
+        self.etcd_address: Final = f"{LOOPBACK}:{etcd_port}"
         self.url: Final = f"https://{LOOPBACK}:{port}"
         self._files = processes.Files(directory)
-        self._etcd_health = f"http://{LOOPBACK}:{etcd_port}/readyz"
+        self._etcd_health = f"http://{self.etcd_address}/readyz"
         self._numbers = itertools.count()
         self._audit = AuditLog(self._files.audit_log)
         self._tls = ssl.create_default_context(cafile=str(self._files.authority_file))

@@ -53,6 +53,7 @@ class ManyVms:
         async def whole() -> None:
             self.controller = self.cluster.start(CONTROLLER)
             self.provider = self.cluster.start(PROVIDER)
+            self.provider.pools.interleaved = 0.0
             await story(self)
 
         try:
