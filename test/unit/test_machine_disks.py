@@ -233,6 +233,32 @@ async def test_a_retained_disk_is_told_by_an_id_and_attached_again_with_its_data
     assert kept(bench)[told].content == content
 
 
+@pytest.mark.parametrize(("mode", "stopped"), [("Soft", "shutdown"), ("Hard", "power_off")])
+async def test_a_guest_is_stopped_before_its_disk_is_taken_off(
+    bench: MachineBench, mode: str, stopped: str
+) -> None:
+    retained = [ROOT, data(5, reclaimPolicy="Retain")]
+    bench.make_machine(disks=retained, powerOffMode=mode, powerOffTimeoutSeconds=5)
+    await bench.run()
+    bench.control("hang_guest", vm=bench.vms()[0].id)
+    bench.delete()
+    order: list[str] = []
+    for _ in range(60):
+        before = bench.vms()
+        if before and before[0].power == "PoweredOff" and "off" not in order:
+            order.append("off")
+        if before and "data" not in disks(bench) and "taken" not in order:
+            order.append("taken")
+        result = await bench.reconciler.reconcile(MACHINE)
+        if not bench.machine():
+            break
+        bench.clock.advance(min(result.requeue_after or 1.0, 400.0))
+    assert order == ["off", "taken"]
+    assert bench.vms() == []
+    assert bench.world.control("calls", {}).get(stopped)
+    assert len(kept(bench)) == 1
+
+
 async def test_an_attached_disk_is_destroyed_only_if_that_is_written(bench: MachineBench) -> None:
     bench.make_machine(disks=[ROOT, data(5, reclaimPolicy="Retain")])
     await bench.run()

@@ -5,18 +5,19 @@ backend and is the way out when absence cannot be proved.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from banlieue.api.infrastructure.machine import MoveRole, TeardownMode
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
-from banlieue.api.types import DeletionPolicy
+from banlieue.api.types import DeletionPolicy, PowerOffMode, PowerState
 from banlieue.api.v1alpha1.provider import ProviderMode
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.sdk.driver import DiskDetacher, DiskState, Driver, MachineRef, MarkRemover, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound
-from banlieue.sdk.machine import adoption, disks, life, writes
+from banlieue.sdk.machine import adoption, disks, life, plan, writes
 from banlieue.sdk.machine.ownership import check_ours
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
@@ -140,9 +141,27 @@ async def _keep(scope: Scope) -> Task | None:
     if not kept:
         return None
     attached = tuple(disk for disk in (scope.seen.disks if scope.seen else ()) if disk.name in kept)
+    stopping = await _stop(scope) if attached else None
+    if stopping is not None:
+        return stopping
     named = ", ".join(disk.name or disk.id for disk in attached) or ", ".join(kept)
     disks.tell_kept(scope, {disk.name: kept[disk.name] for disk in attached if disk.name})
     return await _or_hold(scope, named, lambda driver: disks.keep(driver, scope, kept))
+
+
+async def _stop(scope: Scope) -> Task | None:
+    """Have the guest write out what it holds before its disks are kept; None when it is off.
+
+    It is asked as the user wants it, but for one that never stops: that one is switched off.
+    """
+    seen = scope.seen
+    if seen is None or seen.power is PowerState.POWERED_OFF:
+        return None
+    asked = plan.power_plan(scope, seen)
+    soft = asked.power_off_mode is PowerOffMode.SOFT
+    mode = PowerOffMode.TRY_SOFT if soft else asked.power_off_mode
+    wanted = replace(asked, power=PowerState.POWERED_OFF, power_off_mode=mode)
+    return await scope.open.call(lambda driver: driver.update(wanted, seen))
 
 
 async def _detach(scope: Scope, ref: MachineRef, foreign: tuple[DiskState, ...]) -> Task | None:
