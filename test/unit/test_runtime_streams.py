@@ -101,7 +101,7 @@ class Server:
 
 
 class Rig:
-    def __init__(self, *, optional: bool = False) -> None:
+    def __init__(self, *, optional: bool = False, stream: Stream = STREAM) -> None:
         self.server = Server()
         self.clock = SteppedClock()
         self.cache = Cache()
@@ -118,7 +118,7 @@ class Rig:
             metrics=self.metrics,
             intervals=Intervals(discovery=20.0, sweep=900.0),
         )
-        self.keeper = StreamKeeper(STREAM, tools, optional=optional)
+        self.keeper = StreamKeeper(stream, tools, optional=optional)
         self.task: asyncio.Task[None] | None = None
 
     def _note(self, change: Change) -> list[Request]:
@@ -155,6 +155,19 @@ async def test_is_synced_when_everything_listed_has_arrived(rig: Rig) -> None:
     assert settled == [True]
     assert rig.cached() == {"a": 1}
     assert rig.keeper.state is StreamState.WATCHING
+
+
+async def test_a_stream_of_many_is_synced_by_its_list_and_swept_all_the_same_later() -> None:
+    rig = Rig(stream=Stream(THINGS, many=True))
+    rig.server.put("a")
+    await rig.start()
+    assert rig.keeper.synced
+    assert rig.cached() == {"a": 1}
+    assert rig.server.lists == 0
+    rig.server.drop("a", tell=False)
+    await rig.clock.advance(1200.0)
+    assert rig.cached() == {}
+    await rig.end()
 
 
 async def test_is_not_synced_while_something_listed_is_missing(rig: Rig) -> None:
