@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
+from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
@@ -10,7 +11,12 @@ from banlieue.sdk.simulated.records import Vm
 from test.simulation.backend import SimWorld
 from test.simulation.cluster import CONTROLLER, Cluster
 from test.simulation.oracle import Oracle
-from test.simulation.platform import NAMESPACE, provider_key, virtual_machine
+from test.simulation.platform import (
+    NAMESPACE,
+    fixed_interface,
+    provider_key,
+    virtual_machine,
+)
 
 NAMES = ("db-1", "db-2", "web-1")
 POLICIES = ("Delete", "Delete", "Orphan")
@@ -78,6 +84,8 @@ class User(Actor):
             spec["deletionPolicy"] = rng.choice(POLICIES)
         if rng.random() < 0.2:
             spec["providerRef"] = {"name": rng.choice(self.cluster.names), "namespace": SYSTEM}
+        if rng.random() < 0.4:
+            spec["networkInterfaces"] = [fixed_interface(NAMES.index(name))]
         self.cluster.log(f"user creates {name}: {spec}")
         self.cluster.api.put(VIRTUAL_MACHINES, virtual_machine(name, **spec))
 
@@ -117,6 +125,32 @@ class User(Actor):
         if (name := self.any_name()) is not None:
             pin = {"name": self.rng.choice(self.cluster.names), "namespace": SYSTEM}
             self.edit(name, providerRef=self.rng.choice((None, pin)))
+
+    def release_previous(self) -> None:
+        """Let go of what a move left behind."""
+        self._say(names.ANNOTATION_RELEASE_PREVIOUS)
+
+    def accept_loss(self) -> None:
+        """Accept that a move leaves data behind."""
+        self._say(names.ANNOTATION_ACCEPT_DATA_LOSS)
+
+    def move_back(self) -> None:
+        """Pin a VM to where a move left the machine before it."""
+        for obj in self.cluster.virtual_machines():
+            previous = (obj.get("status") or {}).get("previous") or {}
+            before = self.cluster.machine_of(previous.get("infrastructureRef") or {})
+            if before is not None:
+                self.edit(obj["metadata"]["name"], providerRef=before["spec"]["providerRef"])
+                return
+
+    def _say(self, annotation: str) -> None:
+        if (name := self.any_name()) is not None:
+            self.cluster.log(f"user annotates {name}: {annotation}")
+
+            def annotate(obj: Obj) -> None:
+                obj["metadata"].setdefault("annotations", {})[annotation] = "true"
+
+            self.cluster.api.edit(VIRTUAL_MACHINES, Key(NAMESPACE, name), annotate)
 
     def cordon(self) -> None:
         """Keep new VMs off a Provider, or no longer."""

@@ -2,8 +2,10 @@
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 from contextvars import Context
 from random import Random
+from typing import Any
 
 from banlieue.api import names
 from banlieue.api.meta import Resource
@@ -179,6 +181,11 @@ class Cluster:
     def machines(self) -> list[Obj]:
         """All machine objects as they are stored; not to be changed."""
         return list(self.api.look(SIMULATED_MACHINES))
+
+    def machine_of(self, reference: Mapping[str, Any]) -> Obj | None:
+        """The machine object a reference names; not to be changed."""
+        key = Key(platform.NAMESPACE, str(reference.get("name", "")))
+        return self.api.look_at(SIMULATED_MACHINES, key)
 
     def _watch_for_garbage(self, change: Change) -> None:
         interesting: tuple[Resource, ...] = (VIRTUAL_MACHINES, SIMULATED_MACHINES)

@@ -18,6 +18,7 @@ from banlieue.sdk.testing.memory_api import Call, Moment
 from test.kit.statusrules import faults_between, faults_of
 from test.simulation.backend import SimWorld
 from test.simulation.cluster import Cluster
+from test.simulation.platform import FIXED
 
 GRACE = 150.0
 """Seconds for which a call that was right when it was decided may still arrive."""
@@ -409,6 +410,13 @@ class Oracle:
         running = [vm for vm in kept if vm and vm.power == ON]
         uuids = Counter(vm.uuid for vm in running)
         uuids.update(f"{vm.name}" for vm in running)
+        uuids.update(
+            address
+            for vm in running
+            for nic in vm.nics
+            for address in (nic.addresses if nic.connected else ())
+            if address.startswith(FIXED)
+        )
         for word, count in uuids.items():
             if count > 1:
                 self.blame(f"{count} running VMs are {word}")

@@ -24,6 +24,9 @@ from banlieue.sdk.testing.memory_api import MemoryApi
 NAMESPACE = "team-a"
 SYSTEM = names.SYSTEM_NAMESPACE
 CLUSTER_UID = "cluster-1"
+FIXED = "10.9.0."
+"""How the addresses begin that users give to their VMs."""
+SUBNET = {"cidr": f"{FIXED}0/24", "gateway": f"{FIXED}1", "allowStatic": [f"{FIXED}0/24"]}
 CLASSES = {"small": (1, 1024), "large": (2, 4096)}
 
 
@@ -81,7 +84,9 @@ def add_provider(api: MemoryApi, name: str) -> None:
                 "allowedNamespaces": {"from": "All"},
                 "capabilities": {
                     "storageClasses": [{"name": "fast", "target": {"pool": "fast"}}],
-                    "networkClasses": [{"name": "lan", "target": {"network": "lan"}}],
+                    "networkClasses": [
+                        {"name": "lan", "target": {"network": "lan"}, "subnets": [SUBNET]}
+                    ],
                 },
             },
         },
@@ -98,6 +103,12 @@ def virtual_machine(name: str, **spec: object) -> Obj:
         "metadata": {"namespace": NAMESPACE, "name": name},
         "spec": {"classRef": {"name": "small"}, "imageRef": {"name": "ubuntu"}, **spec},
     }
+
+
+def fixed_interface(number: int) -> Obj:
+    """The interface of a VM whose user chose its address."""
+    ipam = {"family": "IPv4", "source": "static", "address": f"{FIXED}{number + 10}"}
+    return {"name": "eth0", "ipam": [ipam]}
 
 
 def backend_state(name: str, latencies: Latencies) -> State:

@@ -104,7 +104,7 @@ class Schedule:
         restores.save_etcd()
         restores.save_objects()
         actions = self._actions(rng, restores)
-        for _ in range(rng.randint(2, 9)):
+        for _ in range(rng.randint(2, 7)):
             name, act = rng.choice(actions)
             cluster.log(f"-- {name}")
             act()
@@ -137,7 +137,8 @@ class Schedule:
         accidents = bound(actors[1])
         for name, weight in (("crash", 4), ("crash_at_call", 3), ("crash_at_write", 1)):
             found += [(name, accidents[name])] * weight
-        found += [("second_thoughts", restores.second_thoughts)] * 2
+        for name, weight in (("second_thoughts", 2), ("roll_back", 2)):
+            found += [(name, bound(restores)[name])] * weight
         return found
 
     def _guarded(self, what: Callable[[], object]) -> None:
