@@ -1,6 +1,6 @@
 """All Providers as the scheduler sees them, read once per change and not once per machine."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES, PROVIDERS
@@ -8,7 +8,7 @@ from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.controller import facts
-from banlieue.controller.placement import ImageState, Site
+from banlieue.controller.placement import Claim, ImageState, Site
 from banlieue.sdk import tenancy
 from banlieue.sdk.kube import Key, ObjectReader
 
@@ -59,6 +59,12 @@ class Atlas:
         """One Provider as a namespace sees it, None when there is none of that name."""
         page = self._read().get(provider)
         return self._seen((page,), image, namespace)[0] if page else None
+
+    def claims(self) -> Iterator[tuple[Key, Claim]]:
+        """VMs on all Providers that no machine object claims."""
+        for key, page in self._read().items():
+            for claim in page.site.claims:
+                yield key, claim
 
     def _seen(self, pages: Iterable[_Page], image: VMImage | None, namespace: str) -> list[Site]:
         obj = self._cache.get(NAMESPACES, Key("", namespace))

@@ -1,5 +1,6 @@
 """Begins moves: chooses the place, refers to the machine to come. Or says what holds a move."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from banlieue.api import names
@@ -19,14 +20,16 @@ from banlieue.sdk.conditions import false
 from banlieue.sdk.features import MOVE
 from banlieue.sdk.kube import Conflict, Key, NotFound
 
+Claims = Sequence[tuple[Key, Claim]]
+"""VMs of the machine's owner that no machine object claims, by Provider."""
+
 
 async def begin(scope: Scope, wish: Wish | None) -> None:
     """Refer to a machine to come, if there is to be one; afterwards the status names it."""
     machine = scope.machine
     if machine is None or scope.standing is None:
         return
-    sites = scope.services.sites(scope.image, scope.key.namespace)
-    claims = move_wish.claims_of(facts.owner_digest(scope.standing.id, scope.key), sites)
+    claims = scope.services.claims(facts.owner_digest(scope.standing.id, scope.key))
     if await _brought_up_to_date(scope, machine, move_wish.superseding(machine, claims)):
         return
     _settle_record(scope, wish)
@@ -34,7 +37,7 @@ async def begin(scope: Scope, wish: Wish | None) -> None:
         return
     hold = _held(scope, machine, wish)
     if hold is None:
-        hold = await _start(scope, machine, wish, sites)
+        hold = await _start(scope, machine, wish, claims)
     if hold is not None:
         _say(scope, wish, hold)
 
@@ -120,26 +123,32 @@ def _held(scope: Scope, machine: Machine, wish: Wish) -> Hold | None:
     return None
 
 
-async def _start(scope: Scope, machine: Machine, wish: Wish, sites: list[Site]) -> Hold | None:
-    if wish.provider is not None and scope.standing is not None:
-        site = next((it for it in sites if it.key == wish.provider and it.allowed), None)
-        if site is not None:
-            digest = facts.owner_digest(scope.standing.id, scope.key)
-            found = [claim for _, claim in move_wish.claims_of(digest, [site])]
-            if any(it.epoch == machine.spec.epoch and not it.incoming for it in found):
-                return await _rebind(scope, machine, site)
-            if site.ready and not site.complete:
-                return Hold(
-                    Reason.PROVIDER_NOT_READY,
-                    f"Provider {site.key} has not told yet which machines it holds, and this one "
-                    "may be there; wait for it, or set providerRef back",
-                )
+async def _start(scope: Scope, machine: Machine, wish: Wish, claims: Claims) -> Hold | None:
+    site = _site(scope, wish)
+    if site is not None:
+        found = [claim for provider, claim in claims if provider == site.key]
+        if any(it.epoch == machine.spec.epoch and not it.incoming for it in found):
+            return await _rebind(scope, machine, site)
+        if site.ready and not site.complete:
+            return Hold(
+                Reason.PROVIDER_NOT_READY,
+                f"Provider {site.key} has not told yet which machines it holds, and this one may "
+                "be there; wait for it, or set providerRef back",
+            )
     if scope.course.previous is not None:
-        return await _take_back(scope, machine, wish, scope.course.previous, sites)
+        return await _take_back(scope, machine, wish, scope.course.previous, claims)
     held = move_wish.held_by_data(scope.vm, machine.spec.class_)
     if held is not None:
         return held
-    return await _build(scope, machine, sites)
+    return await _build(scope, machine, claims)
+
+
+def _site(scope: Scope, wish: Wish) -> Site | None:
+    """The Provider the user names, if it may be used."""
+    if wish.provider is None:
+        return None
+    site = scope.services.site(wish.provider, scope.image, scope.key.namespace)
+    return site if site is not None and site.allowed else None
 
 
 async def _rebind(scope: Scope, machine: Machine, site: Site) -> Hold | None:
@@ -190,7 +199,7 @@ def _still_held(scope: Scope, there: Site) -> bool:
 
 
 async def _take_back(
-    scope: Scope, machine: Machine, wish: Wish, previous: Previous, sites: list[Site]
+    scope: Scope, machine: Machine, wish: Wish, previous: Previous, claims: Claims
 ) -> Hold | None:
     """A pin that names the Provider of the machine that was left rolls the move back."""
     reference = previous.infrastructure_ref
@@ -205,13 +214,13 @@ async def _take_back(
     if not back or home is None or left.metadata.deletion_timestamp is not None:
         return move_wish.held_by_previous(previous)
     scope.course.previous = None
-    epoch = move_wish.next_epoch([machine, left], _claims(scope, sites))
+    epoch = move_wish.next_epoch([machine, left], claims)
     place = Place(Key(home.namespace, home.name), placement.failure_domain if placement else "")
     await _refer(scope, place, epoch, reference=reference)
     return None
 
 
-async def _build(scope: Scope, machine: Machine, sites: list[Site]) -> Hold | None:
+async def _build(scope: Scope, machine: Machine, claims: Claims) -> Hold | None:
     demand = demand_of(scope)
     if demand is None:
         return Hold(
@@ -219,7 +228,7 @@ async def _build(scope: Scope, machine: Machine, sites: list[Site]) -> Hold | No
             "a move builds the machine anew, and its VMClass or VMImage does not exist any more; "
             "create it again, or set providerRef back",
         )
-    place = await _choose(scope, demand, sites)
+    place = await _choose(scope, demand)
     if isinstance(place, Hold):
         return place
     if place == scope.place:
@@ -238,16 +247,17 @@ async def _build(scope: Scope, machine: Machine, sites: list[Site]) -> Hold | No
             Reason.PROVIDER_CLASS_NOT_FOUND,
             f"the class of Provider {place.provider} does not exist; create that ProviderClass",
         )
-    epoch = move_wish.next_epoch([machine], _claims(scope, sites))
+    epoch = move_wish.next_epoch([machine], claims)
     while not await _is_free(scope, Found(kind, {}), blueprint.machine_name(scope.vm, epoch)):
         epoch += 1
     await _refer(scope, place, epoch)
     return None
 
 
-async def _choose(scope: Scope, demand: Demand, sites: list[Site]) -> Place | Hold:
+async def _choose(scope: Scope, demand: Demand) -> Place | Hold:
     """A place that counts from now on, beside the one the machine has."""
     ledger = scope.services.ledger
+    sites = scope.services.sites(scope.image, scope.key.namespace)
     if scope.standing is not None:
         scope.services.everybody(scope.standing.id)
     async with ledger.turn:
@@ -275,12 +285,6 @@ async def _is_free(scope: Scope, of_kind: Found, name: str) -> bool:
     except NotFound:
         return True
     return False
-
-
-def _claims(scope: Scope, sites: list[Site]) -> list[tuple[Key, Claim]]:
-    if scope.standing is None:
-        return []
-    return move_wish.claims_of(facts.owner_digest(scope.standing.id, scope.key), sites)
 
 
 def _record(scope: Scope, place: Place, epoch: int, *, rebind: bool = False) -> MoveStatus:

@@ -15,7 +15,7 @@ from banlieue.api.v1alpha1.virtualmachine import (
     Previous,
     VirtualMachine,
 )
-from banlieue.controller.placement import Claim, Site
+from banlieue.controller.placement import Claim
 from banlieue.sdk import shape
 from banlieue.sdk.kube import Key
 
@@ -166,16 +166,6 @@ def held_by_previous(previous: Previous | None) -> Hold | None:
 def is_set(vm: VirtualMachine, annotation: str) -> bool:
     """Whether the user gave that word."""
     return vm.metadata.annotations.get(annotation) == "true"
-
-
-def claims_of(digest: str, sites: Iterable[Site]) -> list[tuple[Key, Claim]]:
-    """VMs of an owner that no machine object claims, by Provider; the owner's digest is given."""
-    return [
-        (site.key, claim)
-        for site in sites
-        for claim in site.claims
-        if digest and claim.digest and digest.startswith(claim.digest)
-    ]
 
 
 def superseding(current: Machine, claims: Iterable[tuple[Key, Claim]]) -> list[Hit]:

@@ -35,7 +35,7 @@ from banlieue.controller.conditions import View
 from banlieue.controller.crowd import Crowd
 from banlieue.controller.installation import InstallationKeeper, Standing
 from banlieue.controller.kinds import Found, MachineKinds, reference_to
-from banlieue.controller.placement import Place, Site
+from banlieue.controller.placement import Claim, Place, Site
 from banlieue.controller.refusals import Refusals
 from banlieue.controller.traces import Traces
 from banlieue.sdk import shape
@@ -91,6 +91,14 @@ class Services:
         """Whether a Provider is served and told all it holds; one that is gone never will."""
         found = self.site(provider, None, provider.namespace)
         return found is None or (found.ready and found.complete)
+
+    def claims(self, digest: str) -> list[tuple[Key, Claim]]:
+        """VMs of an owner that no machine object claims, by Provider."""
+        return [
+            (provider, claim)
+            for provider, claim in self._atlas.claims()
+            if digest and claim.digest and digest.startswith(claim.digest)
+        ]
 
     def everybody(self, installation_id: str) -> Crowd:
         """All machines; filled from the cache before the first look of this process."""
