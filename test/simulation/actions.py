@@ -124,7 +124,7 @@ class User(Actor):
         """Edit the pin, which asks for a move."""
         if (name := self.any_name()) is not None:
             pin = {"name": self.rng.choice(self.cluster.names), "namespace": SYSTEM}
-            self.edit(name, providerRef=self.rng.choice((None, pin)))
+            self.edit(name, providerRef=self.rng.choice((None, pin, pin, pin)))
 
     def release_previous(self) -> None:
         """Let go of what a move left behind."""

@@ -1,5 +1,6 @@
 """What must hold at every moment, whatever happens. It sees everything and changes nothing."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ _JUDGED = frozenset({VIRTUAL_MACHINES, SIMULATED_MACHINES, PROVIDERS, VM_IMAGES}
 _CHANGING = frozenset(
     {"power_on", "power_off", "shutdown", "suspend", "reconfigure", "detach", "destroy"}
 )
+
+
+_HALF_GONE = re.compile(r"condition \w+: observedGeneration (is missing|went back from \d+ to 0)")
 
 
 class Violation(Exception):
@@ -85,6 +89,7 @@ class Oracle:
     outdated: set[str] = field(default_factory=set)
     restoring: bool = False
     restored: bool = False
+    put_back: bool = False
     late_calls: bool = False
     _late_before: bool = False
     _call: Call | None = None
@@ -134,6 +139,7 @@ class Oracle:
     def restore(self) -> Iterator[None]:
         """What vanishes meanwhile, no user wanted gone."""
         before, self.restoring, self.restored = self.restoring, True, True
+        self.put_back = True
         try:
             yield
         finally:
@@ -204,16 +210,24 @@ class Oracle:
         same = old is not None and old["metadata"]["uid"] == new["metadata"]["uid"]
         faults = list(faults_of(new, old if same else None))
         if same and old is not None:
-            faults += (it for it in faults_between(old, new) if not self._may_say(it, old))
+            faults += faults_between(old, new)
+            faults = [it for it in faults if not self._may_say(it, old)]
         if faults:
             self.blame(f"{change.resource.kind} {change.key}: {'; '.join(faults)}")
 
     def _may_say(self, fault: str, old: Obj) -> bool:
-        """Whether an old backup named a VM that is gone, and its owner has another one since."""
+        """What a restore explains.
+
+        An old backup may have named a VM that is gone, and its owner has another one since. Fields
+        that a backup tool put back are its own, too: a condition that ends goes in two writes.
+        """
         was = str((old.get("status") or {}).get("providerID", "")).rpartition("/")[2]
         worlds = self.cluster.worlds.values()
         gone = all(vm.uuid != was for world in worlds for vm in world.state.vms.values())
-        return self.restored and gone and fault.startswith("status.providerID was")
+        if not self.put_back:
+            return False
+        named = gone and fault.startswith("status.providerID was")
+        return named or bool(_HALF_GONE.fullmatch(fault))
 
     def _follow_wish(self, change: Change) -> None:
         name, now = change.key.name, self.cluster.loop.time()

@@ -52,7 +52,7 @@ class Schedule:
 
     def __init__(self, seed: int) -> None:
         rng = Random(seed)
-        names = ("east", "west") if rng.random() < 0.5 else ("east",)
+        names = ("east", "west") if rng.random() < 0.65 else ("east",)
         self.cluster = Cluster(rng.getrandbits(64), names)
         self.oracle = Oracle(self.cluster)
         self.begun = Random(rng.getrandbits(64))
@@ -132,7 +132,7 @@ class Schedule:
             weight = rng.choice((1, 1, 3))
             found += [item for item in bound(actor).items() for _ in range(weight)]
         user = bound(actors[0])
-        for name, weight in (("create", 8), ("delete", 4), ("edit_power", 2)):
+        for name, weight in (("create", 8), ("delete", 4), ("edit_power", 2), ("pin", 3)):
             found += [(name, user[name])] * weight
         accidents = bound(actors[1])
         for name, weight in (("crash", 4), ("crash_at_call", 3), ("crash_at_write", 1)):
