@@ -266,7 +266,8 @@ class Oracle:
     def _follow_rebind(self, machine: Obj) -> None:
         uuid = ((machine.get("spec") or {}).get("instance") or {}).get("uuid")
         for made in self.made.values():
-            if made.uuid == uuid and made.left and not self._has_other(made):
+            given = made.left and not made.unmarked
+            if made.uuid == uuid and given and not self._has_other(made):
                 made.left = made.lost = False
                 self.leaked.pop(made.uuid, None)
 
@@ -361,8 +362,12 @@ class Oracle:
             self.blame(f"the mark is taken off {world.name}/{vm_id}, which no driver made")
             return
         made.unmarked = True
-        wish = self.wishes.get(made.owner, Wish())
-        if not wish.orphan and self.cluster.loop.time() > wish.orphan_until:
+        now, wish = self.cluster.loop.time(), self.wishes.get(made.owner, Wish())
+        vm = self._vm(made)
+        if (wish.release or now <= wish.release_until) and vm and self._is_behind(vm):
+            made.left = True  # a move left it behind, and its user keeps such VMs
+            return
+        if not wish.orphan and now > wish.orphan_until:
             self.blame(f"the mark is taken off the VM of {made.owner}, which lives")
 
     def _moved(self, world: SimWorld) -> None:
