@@ -6,7 +6,7 @@ import pytest
 
 from banlieue.api.reasons import EventReason
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
-from banlieue.sdk.kube import Key
+from banlieue.sdk.kube import Key, Obj
 from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS, ControllerWorld
 from test.kit.fakeprovider import Vm
 
@@ -421,3 +421,48 @@ async def test_an_api_from_before_the_move_is_brought_up_to_date() -> None:
     world.annotate(migrate="true")
     await world.settle()
     assert world.status()["scheduled"]["providerName"] == "one"
+
+
+async def test_an_ephemeral_machine_may_move_to_another_domain_of_its_provider() -> None:
+    world = ControllerWorld.ready(one={"domains": ["a", "b"]})
+    for_fast = {"failureDomainSelector": {"matchLabels": {"tier": "fast"}}}
+    _label_domains(world, "one-a", "one-b")
+    world.add_vm(ephemeral=True, placement=for_fast)
+    await world.settle()
+    here = world.status()["scheduled"]["failureDomain"]
+    there = "one-b" if here == "one-a" else "one-a"
+    _label_domains(world, there)
+    await world.settle()
+    assert world.status()["scheduled"]["failureDomain"] == there
+    assert world.status()["infrastructureRef"]["name"] == "db-1-m1"
+    assert [vm.domain for vm in world.vms()] == [there]
+    assert world.condition("Ready")["status"] == "True"
+    _label_domains(world)
+    await world.settle()
+    assert world.status()["scheduled"]["failureDomain"] == there
+    assert world.condition("PlacementValid")["reason"] == "FailureDomainChanged"
+    assert "not built anew elsewhere" in world.condition("PlacementValid")["message"]
+
+
+def _label_domains(world: ControllerWorld, *fast: str) -> None:
+    def change(obj: Obj) -> None:
+        for domain in obj["status"]["failureDomains"]:
+            domain["labels"] = {"tier": "fast"} if domain["name"] in fast else {}
+
+    world.api.edit(PROVIDERS, Key(SYSTEM, "one"), change)
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_a_machine_that_moves_counts_in_both_places(*, restarted: bool) -> None:
+    world = await _running()
+    world.providers[1].boots = False
+    world.edit_vm(providerRef=TO_TWO)
+    await world.settle(seconds=60)
+    if restarted:
+        world.restart()
+        await world.settle(seconds=60)
+    ledger = world.role.services.ledger
+    assert {place.provider.name for place in ledger.places(VM)} == {"one", "two"}
+    world.edit_vm(providerRef=TO_ONE)
+    await world.settle()
+    assert {place.provider.name for place in ledger.places(VM)} == {"one"}
