@@ -290,9 +290,7 @@ async def _refer_and_post(scope: Scope) -> Outcome:
         domain, provider = scope.scheduled.failure_domain, scope.scheduled.provider_name
         placed = f"Placed in failure domain {domain} of Provider {provider}"
         looked_for = f"The machine to adopt is looked for on Provider {provider}"
-        scope.ctx.recorder.event(
-            scope.raw, EventReason.SCHEDULED, placed if domain else looked_for
-        )
+        scope.ctx.recorder.event(scope.raw, EventReason.SCHEDULED, placed if domain else looked_for)
     return await _post(scope)
 
 
