@@ -311,8 +311,7 @@ class World:
         return [
             self._seen_by(vm, account)
             for vm in self.hypervisor.visible()
-            if all(getattr(vm, key) == params[key] for key in fields)
-            and _is_marked(vm, params)
+            if all(getattr(vm, key) == params[key] for key in fields) and _is_marked(vm, params)
         ]
 
     def _seen_by(self, vm: Vm, account: str) -> Json:
