@@ -3,8 +3,9 @@
 import argparse
 import sys
 
-from test.simulation.runner import run_many, with_fixed_hashes
-from test.simulation.schedule import Outcome, run
+from test.simulation import planted
+from test.simulation.runner import apart, run_many, with_fixed_hashes
+from test.simulation.schedule import CHAINED, Outcome, run
 
 
 def main(arguments: list[str]) -> int:
@@ -16,8 +17,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes at once")
     parser.add_argument("--plant", default="", help="put a planted bug in: see planted.py")
     parser.add_argument("--failures", type=int, default=5, help="stop after so many")
+    parser.add_argument("--bite", action="store_true", help="find each of the planted bugs")
     given = parser.parse_args(arguments)
     with_fixed_hashes("test.simulation", arguments)
+    if given.bite:
+        return _bite(given.seeds)
     if given.seed is not None:
         return _replay(given.seed, given.plant)
     summary = run_many(
@@ -38,13 +42,33 @@ def main(arguments: list[str]) -> int:
 
 def _replay(seed: int, plant: str) -> int:
     if plant:
-        from test.simulation import planted
-
         planted.plant(plant)
     outcome = run(seed)
     print("\n".join(outcome.lines))
     print(f"seed {seed}: {outcome.failure or 'all held'}; transcript {outcome.digest}")
     return int(bool(outcome.failure))
+
+
+def _bite(most: int) -> int:
+    """Whether general schedules find each planted bug: those that did once, else any."""
+    missed = 0
+    for bug, seed in planted.FOUND_BY.items():
+        first = seed - seed % CHAINED
+        found = None
+        for start, count in ((first, CHAINED), (0, most)):
+            summary = run_many(start, count, stop_after=1, prepare=bug)
+            if summary.failures:
+                found = summary.failures[0]
+                break
+        if found is None:
+            missed += 1
+            print(f"{bug}: not found in {most} schedules")
+            continue
+        honest = apart(found.seed)
+        missed += bool(honest.failure)
+        print(f"{bug}: seed {found.seed}: {found.failure}")
+        print(f"  without it: {honest.failure or 'all held'}")
+    return int(bool(missed))
 
 
 def _tell(outcome: Outcome, plant: str) -> None:

@@ -172,7 +172,7 @@ class Ending(Actor):
             return [f"{name}: the latest spec was not looked at"]
         if (obj.get("status") or {}).get("incomingRef"):
             return [f"{name} is still being moved"]
-        vms = [it for it in self.oracle.made.values() if it.owner == name and not it.left]
+        vms = self._vms_of(name)
         status, reason = ready.get("status"), ready.get("reason")
         if status == "True":
             return self._wrong_with_vm(name, obj, vms)
@@ -183,6 +183,15 @@ class Ending(Actor):
         if named or self._nowhere_to_go(obj):
             return []
         return [f"{name} is not Ready: {reason} {ready.get('message')}"]
+
+    def _vms_of(self, name: str) -> list[Made]:
+        """What there is of it, but for what a move left behind and no object tells of any more."""
+        made = [it for it in self.oracle.made.values() if it.owner == name and not it.left]
+        if not self.oracle.put_back:
+            return made
+        newest = max((it.epoch for it in made), default=0)
+        named = {(it["spec"].get("instance") or {}).get("uuid") for it in self.cluster.machines()}
+        return [it for it in made if it.epoch == newest or it.uuid in named]
 
     def _is_outdated(self, name: str) -> bool:
         """Whether a backup brought back an owner whose VM is gone and was made anew elsewhere."""

@@ -194,6 +194,22 @@ BUGS: dict[str, Callable[[], None]] = {
 }
 
 
+FOUND_BY = {
+    "trust_any_backend": 20,
+    "destroy_when_alive": 0,
+    "forget_finalizer": 9,
+    "believe_absence": 24,
+    "take_any_of_the_name": 75,
+    "look_in_one_domain": 26,
+    "provider_id_before_seen": 33,
+    "destroy_foreign_disks": 43,
+    "mint_after_create": 72,
+    "no_intent_uid": 526,
+    "make_again_when_missing": 331,
+}
+"""Bugs that general schedules find, with a seed that did; another one may after any change."""
+
+
 def plant(name: str) -> None:
     """Put a bug into this process, for good."""
     BUGS[name]()

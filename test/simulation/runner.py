@@ -69,6 +69,12 @@ def _forked(work: Callable[[], T], seed: int) -> T | Outcome:
     return found
 
 
+def apart(seed: int) -> Outcome:
+    """One schedule in a process of its own."""
+    played = _forked(partial(group, seed, seed + 1), seed)
+    return played[-1] if isinstance(played, list) else played
+
+
 def run_many(
     first: int, count: int, *, workers: int = 2, stop_after: int = 5, prepare: str = ""
 ) -> Summary:
