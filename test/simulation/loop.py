@@ -59,7 +59,8 @@ class _Call:
     ) -> None:
         self.callback = callback
         self.args = args
-        self.context = context or copy_context()
+        # An empty context is falsy, and is one: of no process, so that it outlives them.
+        self.context = copy_context() if context is None else context
         self.due = due
         self._cancelled = False
 
