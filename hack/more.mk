@@ -15,8 +15,8 @@ image: setup ## Only the container image, into the cache; prints where and how b
 cluster-init: setup ## Cluster API and banlieue on the cluster of make cluster-up, by clusterctl (NAME=banlieue)
 	@$(BIN)/python -m hack.cluster.clusterapi init --name $(NAME)
 
-simulate: setup ## Seeded schedules of the whole life of VMs (SEEDS=100000, or SEED=n to replay one)
-	@$(BIN)/python -m test.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
+simulate: setup ## Seeded schedules of the whole life of VMs (SEEDS=100000, SEED=n replays one, PLANT=bug, FIRST=n)
+	@$(BIN)/python -m test.simulation --workers $(WORKERS) $(if $(PLANT),--plant $(PLANT)) $(if $(SEED),--seed $(SEED),--first $(or $(FIRST),0) --seeds $(or $(SEEDS),10000))
 
 kind-e2e: ## make e2e on a kind cluster (needs kind and Docker or Podman; CI runs make e2e instead)
 	@$(MAKE) e2e E2E_CLUSTER=kind
