@@ -1,8 +1,8 @@
 """A watch engine of our own, for kinds of which there may be tens of thousands of objects.
 
 It lists page by page and watches, on the process's loop, and does nothing else with an object than
-hand it over, which spares half a millisecond for each that kopf would need. Kinds of which there are few stay with kopf; see
-`banlieue.sdk.runtime.routing`.
+hand it over: kopf would need half a millisecond more for each. Kinds of which there are few stay
+with kopf; see `banlieue.sdk.runtime.routing`.
 """
 
 import asyncio
