@@ -67,6 +67,7 @@ def _set(path: str, value: object) -> Any:  # noqa: ANN401 - a function on objec
         ("status.conditions.0.lastTransitionTime", "x", set()),
         ("status.conditions.0.status", "False", {WAITING}),
         ("status.unclaimed.owners", [{"hash": "x"}], {WAITING}),
+        ("status.unclaimed.recovery", True, {WAITING}),
         ("spec.cordoned", True, {WAITING}),
         ("metadata.labels", {}, {WAITING, PLACED}),
         ("spec.allowedNamespaces", {"from": "Same"}, {WAITING, PLACED}),

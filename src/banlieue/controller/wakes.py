@@ -198,6 +198,7 @@ def _offer(provider: Obj | None) -> tuple[object, ...] | None:
         provider["metadata"].get("deletionTimestamp"),
         _condition(provider, ConditionType.READY).get("status"),
         unclaimed.get("complete"),
+        unclaimed.get("recovery"),
         unclaimed.get("owners"),
         (provider.get("status") or {}).get("retainedDisks"),
         (provider.get("status") or {}).get("specFeatures"),
