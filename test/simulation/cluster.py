@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from random import Random
 from typing import Any
@@ -19,7 +19,7 @@ from banlieue.sdk.testing.memory_api import Backup, MemoryApi
 from test.simulation import host, platform
 from test.simulation.backend import SimWorld
 from test.simulation.host import Leases, SimProcess
-from test.simulation.loop import VirtualClock, VirtualLoop
+from test.simulation.loop import Handle, VirtualClock, VirtualLoop
 from test.simulation.network import Network
 
 CONTROLLER = "controller"
@@ -45,6 +45,7 @@ class Cluster:
         self.processes: list[SimProcess] = []
         self._serial = 0
         self._sweeping = False
+        self._plans: list[Handle] = []
         self.api.subscribe(self._watch_for_garbage)
 
     def log(self, line: str) -> None:
@@ -56,6 +57,16 @@ class Cluster:
         """Hash of the transcript."""
         text = "\n".join((*self.lines, f"steps {self.loop.steps}"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def later(self, seconds: float, act: Callable[..., object], *arguments: object) -> None:
+        """Let something happen in a while, unless the schedule ends before."""
+        self._plans.append(self.loop.call_later(seconds, act, *arguments, context=Context()))
+
+    def drop_plans(self) -> None:
+        """Nothing more happens."""
+        for plan in self._plans:
+            plan.cancel()
+        self._plans.clear()
 
     def forget(self) -> None:
         """Begin a new transcript, and let go of what nobody needs any more."""

@@ -1,12 +1,12 @@
 """What is harmless alone and befalls one VM at once: rare by chance, and where bugs hide."""
 
 from contextlib import suppress
-from contextvars import Context
 
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.sdk.identity import Owner, backend_name
 from banlieue.sdk.kube import Key, NotFound
 from banlieue.sdk.simulated.faults import WorldFault
+from banlieue.sdk.testing.memory_api import Backup
 from test.simulation.actions import NAMES, Actor
 from test.simulation.backend import SimWorld
 from test.simulation.platform import NAMESPACE, virtual_machine
@@ -47,6 +47,15 @@ class Coincidences(Actor):
                     self.oracle.note_foreign(world, made["id"])
         self._create(name)
 
+    def lost_and_wanted_again(self) -> None:
+        """etcd is rolled back to before a VM was made, and its user creates it once more."""
+        backup, later = self.cluster.backup(), self.cluster.later
+        if (name := self._create()) is None:
+            return
+        after = self.rng.choice((3.0, 12.0))
+        later(after, self._roll_back, backup)
+        later(after + self.rng.choice((0.05, 2.0)), self._create, name)
+
     def disk_of_another(self) -> None:
         """Somebody attaches a disk to a VM whose user deletes it later."""
         if (found := self.any_vm()) is None:
@@ -70,12 +79,19 @@ class Coincidences(Actor):
         if not name and not free:
             return None
         name = name or self.rng.choice(free)
+        if name not in free:
+            return None
         self.cluster.log(f"user creates {name}")
         self.cluster.api.put(VIRTUAL_MACHINES, virtual_machine(name, deletionPolicy="Delete"))
         return name
 
+    def _roll_back(self, backup: Backup) -> None:
+        self.cluster.log("etcd is rolled back at once")
+        with self.oracle.restore():
+            self.cluster.roll_back(backup)
+
     def _delete_later(self, name: str, after: float) -> None:
-        self.cluster.loop.call_later(after, self._delete, name, context=Context())
+        self.cluster.later(after, self._delete, name)
 
     def _delete(self, name: str) -> None:
         with suppress(NotFound):

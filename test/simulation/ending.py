@@ -26,6 +26,7 @@ class Ending(Actor):
         """Faults stop; what admins broke they put right again."""
         cluster = self.cluster
         cluster.log("faults stop")
+        cluster.drop_plans()
         cluster.network.weather.clear()
         cluster.network.deadly = ""
         cluster.leases.split = False
@@ -61,8 +62,10 @@ class Ending(Actor):
         if told - {f"backend-{name}"}:
             provider = self.cluster.api.look_at(PROVIDERS, platform.provider_key(name)) or {}
             accepted = sorted(told | {f"backend-{name}"})
-            connection = {**provider["spec"]["connection"], "acceptedIdentities": accepted}
-            self.edit_provider(name, connection=connection)
+            known = provider.get("spec", {}).get("connection", {})
+            if known and known.get("acceptedIdentities") != accepted:
+                connection = {**known, "acceptedIdentities": accepted}
+                self.edit_provider(name, connection=connection)
 
     def _register(self) -> None:
         """Providers that are gone are registered again."""
@@ -133,6 +136,8 @@ class Ending(Actor):
         while (wrong := self.wrong()) and self.cluster.loop.time() < end:
             self._register()
             self._release()
+            for name in self.cluster.names:
+                self._accept_identities(name)
             await self.cluster.rest(pause)
             pause = min(5.0, pause * 1.3)
         return wrong
@@ -189,9 +194,8 @@ class Ending(Actor):
         made = [it for it in self.oracle.made.values() if it.owner == name and not it.left]
         if not self.oracle.put_back:
             return made
-        newest = max((it.epoch for it in made), default=0)
         named = {(it["spec"].get("instance") or {}).get("uuid") for it in self.cluster.machines()}
-        return [it for it in made if it.epoch == newest or it.uuid in named]
+        return [it for it in made if it.uuid in named] or made
 
     def _is_outdated(self, name: str) -> bool:
         """Whether a backup brought back an owner whose VM is gone and was made anew elsewhere."""

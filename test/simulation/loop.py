@@ -45,7 +45,7 @@ def die_before_the_answer() -> None:
         owner.doom = owner.steps + 1
 
 
-class _Call:
+class Handle:
     """A callback to run; also the handle that cancels it."""
 
     __slots__ = ("_cancelled", "args", "callback", "context", "due")
@@ -90,8 +90,8 @@ class VirtualLoop:
         self._rng = rng
         self._shuffle = shuffle
         self._now = 0.0
-        self._ready: list[_Call] = []
-        self._timers: list[tuple[float, int, _Call]] = []
+        self._ready: list[Handle] = []
+        self._timers: list[tuple[float, int, Handle]] = []
         self._serial = 0
         self._tasks: list[asyncio.Task[Any]] = []
         self._closed = False
@@ -115,8 +115,8 @@ class VirtualLoop:
 
     def call_soon(
         self, callback: Callable[..., object], *args: object, context: Context | None = None
-    ) -> _Call:
-        call = _Call(callback, args, context)
+    ) -> Handle:
+        call = Handle(callback, args, context)
         if not self._closed:
             self._ready.append(call)
         return call
@@ -129,7 +129,7 @@ class VirtualLoop:
         callback: Callable[..., object],
         *args: object,
         context: Context | None = None,
-    ) -> _Call:
+    ) -> Handle:
         return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
 
     def call_at(
@@ -138,8 +138,8 @@ class VirtualLoop:
         callback: Callable[..., object],
         *args: object,
         context: Context | None = None,
-    ) -> _Call:
-        call = _Call(callback, args, context, when)
+    ) -> Handle:
+        call = Handle(callback, args, context, when)
         if not self._closed:
             self._serial += 1
             heapq.heappush(self._timers, (when, self._serial, call))

@@ -206,6 +206,7 @@ FOUND_BY = {
     "mint_after_create": 61,
     "no_intent_uid": 526,
     "make_again_when_missing": 496,
+    "forget_vanished_objects": 139,
 }
 """Bugs that general schedules find, with a seed that did; another one may after any change."""
 

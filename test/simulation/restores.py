@@ -82,7 +82,7 @@ class Restores(Actor):
             world.act("deny", privilege="Delete")
         self.cluster.log(f"user deletes {name}")
         self.cluster.api.drop(VIRTUAL_MACHINES, Key(NAMESPACE, name))
-        self.cluster.loop.call_later(self.rng.choice((0.1, 0.9)), self._take_back)
+        self.cluster.later(self.rng.choice((0.1, 0.9)), self._take_back)
 
     def _take_back(self) -> None:
         self.save_objects()
