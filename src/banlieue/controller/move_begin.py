@@ -71,6 +71,8 @@ async def _brought_up_to_date(scope: Scope, machine: Machine, later: list[Hit]) 
     if told is not None and told.role is MoveRole.CURRENT and told.epoch > machine.spec.epoch:
         await _write_epoch(scope, told.epoch)
         return True
+    if await _left_behind_is_later(scope, machine, later):
+        return True
     if not later:
         return False
     if len(later) > 1:
@@ -88,6 +90,29 @@ async def _brought_up_to_date(scope: Scope, machine: Machine, later: list[Hit]) 
         await _write_epoch(scope, hit.epoch)
         return True
     await _refer(scope, Place(hit.provider, _any_domain(scope, hit)), hit.epoch, rebind=True)
+    return True
+
+
+async def _left_behind_is_later(scope: Scope, machine: Machine, later: list[Hit]) -> bool:
+    """Was the move rolled back since the objects were saved? Then what they call left is it."""
+    previous = scope.course.previous
+    if previous is None:
+        return False
+    reference = previous.infrastructure_ref
+    kind = scope.services.kinds.of_reference(reference)
+    try:
+        obj = await scope.ctx.api.get(kind, Key(reference.namespace, reference.name))
+    except NotFound:
+        return False
+    left = Machine.from_api(obj)
+    told, home, placement = left.status.move, left.spec.provider_ref, left.spec.placement
+    if told is None or home is None or told.role is not MoveRole.CURRENT:
+        return False
+    if told.epoch <= max([machine.spec.epoch, *(hit.epoch for hit in later)]):
+        return False
+    scope.course.previous = None
+    place = Place(Key(home.namespace, home.name), placement.failure_domain if placement else "")
+    await _refer(scope, place, told.epoch, reference=reference, rebind=True)
     return True
 
 

@@ -71,7 +71,8 @@ class Trip:
             now=scope.ctx.clock.now(),
             fresh=self.fresh,
             wanted=self.wanted,
-            fixed=move_wish.has_fixed_addresses(scope.vm),
+            fixed=move_wish.has_fixed_addresses(scope.vm)
+            or (incoming is not None and move_wish.guest_may_have_fixed_addresses(incoming)),
             power=self.power,
             gates=scope.view().gates,
             guest_bootstrapped=incoming is not None and _bootstrapped(incoming),
@@ -127,6 +128,8 @@ async def follow(trip: Trip) -> None:
     if machine.spec.role is MoveRole.PREVIOUS or trip.situation().undone:
         return
     ops = incoming_changes(trip.scope, machine, found.obj)
+    if trip.fresh and machine.spec.wanted_power_state is not trip.power:
+        ops.append(_power(trip.power))
     if ops:
         await trip.patch(*ops)
 
@@ -270,6 +273,9 @@ async def _replace(trip: Trip) -> None:
 
 
 async def _take_back(trip: Trip) -> None:
+    if trip.record.rebind:  # its VM is the current one already, and its object did not know
+        await trip.patch(_move(trip.record.epoch, MoveRole.CURRENT), _power(trip.power))
+        return
     closed = trip.situation().fixed
     await trip.patch(
         _move(trip.record.epoch, MoveRole.INCOMING), _power(_OFF if closed else trip.power)

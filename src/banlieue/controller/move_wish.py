@@ -84,6 +84,21 @@ def has_fixed_addresses(vm: VirtualMachine) -> bool:
     return vm.spec.network_data is not None or not fixed.isdisjoint(wishes)
 
 
+def guest_may_have_fixed_addresses(machine: Machine) -> bool:
+    """Whether the guest of a machine that takes part in a move may have fixed addresses.
+
+    A guest keeps the addresses it was made with whatever becomes of the spec: of a machine that
+    was left behind its object tells them still, and one that waits unplugged does so for them.
+    """
+    spec = machine.spec
+    fixed = {AddressSource.STATIC, AddressSource.POOL}
+    sources = {wish.source for nic in spec.network_interfaces for wish in nic.ipam}
+    waits = bool(spec.network_interfaces) and all(
+        nic.connected is False for nic in spec.network_interfaces
+    )
+    return waits or spec.network_data is not None or not fixed.isdisjoint(sources)
+
+
 def held_by_spec(vm: VirtualMachine, wish: Wish) -> Hold | None:
     """What in the object itself keeps the machine from being built anew elsewhere."""
     spec = vm.spec

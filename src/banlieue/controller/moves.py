@@ -383,8 +383,9 @@ def _undo(now: Situation, incoming: Machine) -> Next:
     shut = caught_up(incoming) and (
         incoming.status.power_state is _OFF or _seen_unplugged(incoming)
     )
-    # One without an identity was never made, and is not made unplugged and off with another.
-    if not (shut or incoming.status.missing is not None or incoming.spec.instance is None):
+    # An object that was made again has no identity yet, and its VM may run: its provider has to
+    # find that first.
+    if not (shut or incoming.status.missing is not None):
         return Next(Step.AWAIT, "the new machine has to be off the network first")
     if now.current is None:
         return Next(Step.AWAIT, "the old machine is being taken up again")
