@@ -59,8 +59,10 @@ class Ending(Actor):
             instance = machine["spec"].get("instance")
             if instance and machine["spec"]["providerRef"]["name"] == name:
                 told.add(str(instance["backendIdentity"]))
+        provider = self.cluster.api.look_at(PROVIDERS, platform.provider_key(name)) or {}
+        # So does a Provider that had nothing on its backend when another one answered there.
+        told.add(str((provider.get("status") or {}).get("backendIdentity", f"backend-{name}")))
         if told - {f"backend-{name}"}:
-            provider = self.cluster.api.look_at(PROVIDERS, platform.provider_key(name)) or {}
             accepted = sorted(told | {f"backend-{name}"})
             known = provider.get("spec", {}).get("connection", {})
             if known and known.get("acceptedIdentities") != accepted:
