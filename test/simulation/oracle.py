@@ -156,6 +156,14 @@ class Oracle:
         for made in self.made.values():
             if not made.left and made.owner not in there:
                 made.left = made.lost = True
+            if not made.left and self._is_forgotten(made):
+                made.left = True
+
+    def _is_forgotten(self, made: Made) -> bool:
+        """Whether it was made for a move of which no object tells any more: reported, and stays."""
+        mark, machines = Mark.decode(made.mark), self.cluster.machines()
+        named = {(it["spec"].get("instance") or {}).get("uuid") for it in machines}
+        return mark is not None and bool(mark.incoming) and made.uuid not in named
 
     def note_foreign(self, world: SimWorld, vm_id: str) -> None:
         """This VM is not ours and stays as it is now; gone ones are forgotten."""
@@ -176,9 +184,10 @@ class Oracle:
         for disk in vm.disks if vm else ():
             self.foreign_disks.get(world.name, {}).pop(disk.id, None)
         made = self.made.pop((world.name, vm_id), None)
-        if made is not None and not made.left:
-            self.removed.add(made.owner)
+        if made is not None:
             self.ended.add(made.owner)
+            if not made.left:
+                self.removed.add(made.owner)
         self.foreign.pop((world.name, vm_id), None)
 
     def note_mark(self, world: SimWorld, vm_id: str) -> None:
@@ -251,8 +260,12 @@ class Oracle:
         for made in self.made.values():
             if made.owner == name and not made.left:
                 made.left = True
-                if policy == "Delete" and name not in self.torn and self._is_marked(made):
+                forgotten = self.put_back and self._is_forgotten(made)
+                known = self._is_marked(made) and not forgotten
+                if policy == "Delete" and name not in self.torn and known:
                     self.leaked[made.uuid] = f"{made.world}/{made.vm_id} of {name}"
+        if name in self.removed:
+            self.ended.add(name)  # should a backup bring its owner back
         self.removed.discard(name)
         self.torn.discard(name)
         self.outdated.discard(name)
