@@ -24,7 +24,7 @@ from banlieue.sdk.errors import DriverError
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.machine.reconciler import MachineReconciler
 from banlieue.sdk.provider.inventory import unclaimed
-from banlieue.sdk.reconcile import Context, Controller, Request
+from banlieue.sdk.reconcile import Change, Context, Controller, Request
 from banlieue.sdk.simulated.backend import simulated_backend
 from banlieue.sdk.simulated.connect import Connector, Worlds
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
@@ -356,6 +356,16 @@ class MovingWorld(ControllerWorld):
             self._engine.controllers[process.controller] = Controller(
                 process.controller, process.reconciler, ()
             )
+
+    def _changed(self, change: Change) -> None:
+        """What a provider's pass writes on its machine comes back without asking for another."""
+        told = (change.resource.crd_name, change.key)
+        before = told in self._machines_due
+        super()._changed(change)
+        running = self._running
+        own = running is not None and running[0].startswith("provider/")
+        if own and running is not None and running[1] == change.key and not before:
+            self._machines_due.discard(told)
 
     def _fell(self, controller: str) -> None:
         process = self.serving.get(controller.removeprefix("provider/"))
