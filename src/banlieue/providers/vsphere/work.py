@@ -110,9 +110,7 @@ class Work:
             return placement.network(places, cluster, nic.network, nic.name)
 
         running = record.power == _ON
-        change = cards.change(
-            plan.ref.uuid or "", plan.nics, attached, ours, find, running=running
-        )
+        change = cards.change(plan.ref.uuid or "", plan.nics, attached, ours, find, running=running)
         if change is None:
             return None
         if record.power == _SUSPENDED:
