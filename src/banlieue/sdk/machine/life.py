@@ -313,6 +313,13 @@ async def converge(scope: Scope) -> Outcome:
         return CONTINUE
     now = scope.ctx.clock.monotonic()
     since = scope.memory.diverged_at = scope.memory.diverged_at or now
+    if scope.edited and seen.foreign_task:
+        # Not met yet: else the edit would be taken for drift from the next pass on.
+        return Wait(
+            Reason.PROVIDER_BUSY,
+            "somebody else works on the VM; the change is made when that has ended",
+            drift.SETTLE_SECONDS,
+        )
     correcting = _correcting(scope)
     patience = drift.patience(
         edited=scope.edited,
