@@ -186,7 +186,23 @@ def _derived(view: View) -> dict[ConditionType, Finding]:
         reported = _reported(view, kind)
         if reported is not None:
             found.append(reported)
-    return {finding.type: finding for finding in found}
+    told = {finding.type: finding for finding in found}
+    if ReadinessGate.GUEST_BOOTSTRAPPED in view.gates:
+        told.setdefault(ConditionType.GUEST_BOOTSTRAPPED, _bootstrap_untold(view))
+    return told
+
+
+def _bootstrap_untold(view: View) -> Finding:
+    """What is said of a gate that nobody opens; once the VM is there, its provider never will."""
+    kind = ConditionType.GUEST_BOOTSTRAPPED
+    if not view.observed or not view.reported:
+        return unknown(kind, Reason.NOT_OBSERVED)
+    return false(
+        kind,
+        Reason.UNSUPPORTED_BY_PROVIDER,
+        "the Provider cannot tell whether the guest ran its first-boot data; "
+        "take GuestBootstrapped out of readinessGates",
+    )
 
 
 def _scheduled(view: View) -> Finding:
