@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from banlieue.api.resources import VIRTUAL_MACHINES
+from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.kube import Key
 from banlieue.sdk.reconcile import Controller, Request, Result
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
@@ -151,6 +151,24 @@ async def test_the_new_object_is_deleted_in_a_switch_that_is_given_up(
     await world.play(until=lambda: world.is_at("one"))
     assert len(_on(world, "one")) == 1
     assert not _on(world, "two")
+
+
+async def test_a_target_that_is_gone_for_good_keeps_nobody_off() -> None:
+    world = await MovingWorld.with_vm(STATIC)
+    world.move_to("two")
+    await world.play(until=lambda: _switched(world))
+    process = world.serving["two"]
+    world._engine.controllers[process.controller] = Controller(process.controller, Deaf(), ())
+    world.was_ready = False
+    process.backend.state.vms.clear()
+    world.providers.remove(process)  # type: ignore[arg-type] # it serves as a fake one does
+    world.api.drop(PROVIDERS, process.key, force=True)
+    world.move_to("one")
+    await world.settle(seconds=60)
+    assert not _on(world, "one")  # nobody can tell whether the new one runs
+    world.api.drop(SIMULATED_MACHINES, NEW)
+    await world.play(until=lambda: world.is_at("one"))
+    assert len(_on(world, "one")) == 1
 
 
 @BOTH

@@ -77,6 +77,7 @@ class Trip:
             gates=scope.view().gates,
             guest_bootstrapped=incoming is not None and _bootstrapped(incoming),
             shutdown_seconds=scope.vm.spec.power_off_timeout_seconds,
+            target_gone=scope.services.provider(self.place.provider) is None,
         )
 
     def note(self, **changes: object) -> None:

@@ -93,6 +93,7 @@ class Situation:
         fixed: whether the machine has addresses that must not be live twice.
         power: the power state the user wants.
         shutdown_seconds: how long the guest may take to shut down.
+        target_gone: whether the Provider it goes to does not exist any more.
     """
 
     record: MoveStatus
@@ -106,6 +107,7 @@ class Situation:
     gates: Collection[ReadinessGate] = ()
     guest_bootstrapped: bool = False
     shutdown_seconds: int = 300
+    target_gone: bool = False
 
     @property
     def undone(self) -> bool:
@@ -384,8 +386,9 @@ def _undo(now: Situation, incoming: Machine) -> Next:
         incoming.status.power_state is _OFF or _seen_unplugged(incoming)
     )
     # An object that was made again has no identity yet, and its VM may run: its provider has to
-    # find that first.
-    if not (shut or incoming.status.missing is not None):
+    # find that first. Where the Provider is gone for good, deleting the object is its user's word.
+    given_up = now.target_gone and incoming.spec.instance is None
+    if not (shut or given_up or incoming.status.missing is not None):
         return Next(Step.AWAIT, "the new machine has to be off the network first")
     if now.current is None:
         return Next(Step.AWAIT, "the old machine is being taken up again")
