@@ -121,6 +121,7 @@ def test_what_an_admin_changes_is_put_right_or_told_as_the_policy_says(story: St
         story.admin.power_off(story.backend_vm(name).id)
     for name in ("strict", "lenient"):
         story.condition(name, "PowerStateSynced", "False", "DriftDetected")
+        story.hears(name, "DriftDetected")
     story.sees(
         "strict",
         lambda vm: vm["status"]["observedPowerState"] == "PoweredOn",

@@ -38,6 +38,8 @@ def notes(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator
     yield from _power(before, after)
     yield from _moves(before, after)
     yield from _grown(before, after)
+    yield from _hardware(before, after)
+    yield from _drift(before, after)
     if after.addresses and not before.addresses:
         found = after.addresses[0].address
         yield Note(EventReason.ADDRESS_ASSIGNED, f"Address {found} became known")
@@ -55,6 +57,37 @@ def _grown(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterato
 def _sizes(status: VirtualMachineStatus) -> dict[str, int]:
     disks = status.resources.disks if status.resources else ()
     return {disk.name: disk.size_gib for disk in disks if disk.size_gib is not None}
+
+
+def _hardware(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
+    """A machine that took the place of another is no resize."""
+    old, new = before.resources, after.resources
+    if old and new and before.infrastructure_ref == after.infrastructure_ref:
+        size = (new.cpus, new.memory_mib)
+        if None not in {old.cpus, old.memory_mib, *size} and (old.cpus, old.memory_mib) != size:
+            told = f"The machine was resized to {new.cpus} CPUs and {new.memory_mib} MiB"
+            yield Note(EventReason.RESIZED, told)
+    if _begun(before, after, ConditionType.UP_TO_DATE, Reason.RESTART_REQUIRED):
+        fields = ", ".join(after.pending_changes)
+        yield Note(EventReason.RESTART_REQUIRED, f"A change was put off to a restart: {fields}")
+
+
+def _drift(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
+    power, rest = (
+        _begun(before, after, kind, Reason.DRIFT_DETECTED)
+        for kind in (ConditionType.POWER_STATE_SYNCED, ConditionType.UP_TO_DATE)
+    )
+    fields = [*(("powerState",) if power else ()), *(after.pending_changes if rest else ())]
+    if fields:
+        told = f"The machine was changed on its backend: {', '.join(fields)}"
+        yield Note(EventReason.DRIFT_DETECTED, told, warning=True)
+
+
+def _begun(
+    before: VirtualMachineStatus, after: VirtualMachineStatus, kind: ConditionType, reason: Reason
+) -> bool:
+    """Whether a condition has this reason since now."""
+    return _condition(after, kind)[0] == reason != _condition(before, kind)[0]
 
 
 def _moves(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
