@@ -5,7 +5,7 @@ import logging
 
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine, Teardown, TeardownMode
-from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.api.resources import NAMESPACES, PROVIDERS, VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller import writes
@@ -34,6 +34,17 @@ def refers_by_status(vm: VirtualMachine, machine: Found) -> bool:
     return False
 
 
+def looks_after(vm: VirtualMachine, machine: Found) -> bool:
+    """Whether the VirtualMachine's own passes decide what becomes of a machine that is deleted.
+
+    One that lives looks at what its status names and at nothing else: a machine restored beside
+    them, such as what an earlier move left behind, is none of them.
+    """
+    if vm.metadata.deletion_timestamp is not None:
+        return refers(vm, machine)
+    return refers_by_status(vm, machine)
+
+
 def made_by(vm: VirtualMachine, machine: Machine) -> bool:
     """Whether this very VirtualMachine made the machine, not one of that name before it."""
     made = machine.spec.virtual_machine_ref
@@ -55,7 +66,8 @@ async def decide(api: ApiClient, machine: Found) -> TeardownMode | None:
     """What becomes of a VirtualMachine's machine, None when it is not for us to say yet.
 
     A VirtualMachine that is being deleted says so by its policy. One that lives, or is not there,
-    never has its machine destroyed: what is released is found again by its mark.
+    never has its machine destroyed: what is released is found again by its mark. In a namespace
+    that is being deleted nothing could be made again, so a living one is waited for.
     """
     made = Machine.from_api(machine.obj)
     reference = made.spec.virtual_machine_ref
@@ -65,7 +77,18 @@ async def decide(api: ApiClient, machine: Found) -> TeardownMode | None:
         owner = await api.get(VIRTUAL_MACHINES, Key(machine.key.namespace, reference.name))
     except NotFound:
         return TeardownMode.RELEASE
-    return _by_owner(VirtualMachine.from_api(owner), machine)
+    vm = VirtualMachine.from_api(owner)
+    if vm.metadata.deletion_timestamp is None and await _is_ending(api, machine.key.namespace):
+        return None
+    return _by_owner(vm, machine)
+
+
+async def _is_ending(api: ApiClient, namespace: str) -> bool:
+    """Whether the namespace is being deleted: kinds go in any order, a VM's turn comes."""
+    with contextlib.suppress(NotFound):
+        found = await api.get(NAMESPACES, Key("", namespace))
+        return bool(found["metadata"].get("deletionTimestamp"))
+    return False
 
 
 def _by_owner(vm: VirtualMachine, machine: Found) -> TeardownMode | None:
