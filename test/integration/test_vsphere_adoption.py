@@ -8,9 +8,10 @@ import pytest
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.driver import VSphereDriver
-from banlieue.sdk.driver import Candidate, MachineRef, Task
+from banlieue.sdk.driver import MachineRef, Task
 from banlieue.sdk.errors import AbsenceUnproven, InvalidSpec, Transient
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner, backend_name
+from banlieue.sdk.powers import Candidate
 from test.kit.vsphere_target import TEMPLATE, VSphereTarget, vsphere_target
 from test.kit.waiting import wait_until
 

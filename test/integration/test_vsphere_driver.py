@@ -17,7 +17,7 @@ from banlieue.providers.vsphere.backend import BACKEND
 from banlieue.providers.vsphere.creates import PER_TEMPLATE, Creates
 from banlieue.providers.vsphere.driver import VSphereDriver, open_driver
 from banlieue.providers.vsphere.session import Timings
-from banlieue.sdk.driver import Bootstrap, MachineState, MarkRemover, Task
+from banlieue.sdk.driver import Bootstrap, MachineState, Task
 from banlieue.sdk.errors import (
     AbsenceUnproven,
     DriverError,
@@ -27,6 +27,7 @@ from banlieue.sdk.errors import (
     Refused,
     Unreachable,
 )
+from banlieue.sdk.powers import MarkRemover
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, seen, unminted
 from test.kit.feed import Feed
 from test.kit.soaprules import black_hole, drop_reply, fault, half_body, http_status

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from banlieue.sdk.driver import ChangeFeed, Changes
 from banlieue.sdk.errors import DriverError
+from banlieue.sdk.powers import ChangeFeed, Changes
 from test.kit.waiting import wait_until
 
 PATIENCE = 30.0

@@ -12,9 +12,7 @@ from banlieue.api.resources import (
 )
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.provider import Provider
-from banlieue.sdk.driver import (
-    MachineState,
-)
+from banlieue.sdk.driver import MachineState
 from banlieue.sdk.identity import Mark, Owner
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.provider.leases import ProviderLeases

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from banlieue.sdk.driver import Driver, MachineRef, MachineState, MarkRemover, Task
+from banlieue.sdk.driver import Driver, MachineRef, MachineState, Task
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner, backend_name
+from banlieue.sdk.powers import MarkRemover
 from banlieue.sdk.testing.conformance_target import RawVm
 from test.kit.installed import READY_SECONDS, Registered
 from test.kit.kube import Kube

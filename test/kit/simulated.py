@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from banlieue.sdk.driver import Backend
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.simulated.backend import BACKEND, simulated_backend
 from banlieue.sdk.simulated.connect import MEMORY, Connector, Worlds, new_world
 from banlieue.sdk.simulated.faults import ConnectionLost

@@ -20,14 +20,7 @@ from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.providers.vsphere.placement import Plan
 from banlieue.providers.vsphere.soap import Found
 from banlieue.providers.vsphere.templates import Template, parse
-from banlieue.sdk.driver import (
-    DiskPlan,
-    FailureDomain,
-    Image,
-    MachinePlan,
-    MachineRef,
-    NicPlan,
-)
+from banlieue.sdk.driver import DiskPlan, FailureDomain, Image, MachinePlan, MachineRef, NicPlan
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
 
 Native = Any

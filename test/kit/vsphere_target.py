@@ -18,7 +18,8 @@ from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
 from banlieue.providers.vsphere.backend import BACKEND
 from banlieue.providers.vsphere.devices import disk_id
 from banlieue.providers.vsphere.models import VSphereMachineSpec
-from banlieue.sdk.driver import Backend, Connection, FailureDomain
+from banlieue.sdk.backend import Backend
+from banlieue.sdk.driver import Connection, FailureDomain
 from banlieue.sdk.testing.conformance_target import ConformanceTarget, RawVm
 from test.kit.soapproxy import SoapProxy
 from test.kit.soaprules import drop_reply

@@ -8,8 +8,8 @@ from pydantic import Field
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
 from banlieue.controller import teardown
-from banlieue.sdk.driver import Changes
 from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.powers import Changes
 from banlieue.sdk.simulated.models import (
     SIMULATED_MACHINES,
     SimulatedMachine,

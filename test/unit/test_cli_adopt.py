@@ -21,9 +21,10 @@ from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.cli import adoption, inventory, main
 from banlieue.cli.adoption import Wanted, propose
-from banlieue.sdk.driver import Candidate, DiskState, MachineState, NicState
+from banlieue.sdk.driver import DiskState, MachineState, NicState
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
 from banlieue.sdk.kube import Key
+from banlieue.sdk.powers import Candidate
 from banlieue.sdk.simulated.backend import WORLDS
 from banlieue.sdk.simulated.world import PASSWORD, USERNAME
 from banlieue.sdk.testing.fakes import FakeClock

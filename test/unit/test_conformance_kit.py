@@ -8,17 +8,10 @@ import pytest
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
-from banlieue.sdk.driver import (
-    About,
-    Changes,
-    Connection,
-    DiskState,
-    MachineRef,
-    MachineState,
-    Task,
-)
+from banlieue.sdk.driver import About, Connection, DiskState, MachineRef, MachineState, Task
 from banlieue.sdk.errors import AbsenceUnproven, Foreign, NeedsOperator, Unreachable
 from banlieue.sdk.identity import Mark, Owner
+from banlieue.sdk.powers import Changes
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.states import Plan, vm_spec
 from banlieue.sdk.testing.conformance import Bench, DriverConformance

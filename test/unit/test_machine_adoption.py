@@ -7,9 +7,9 @@ import pytest
 
 from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
-from banlieue.sdk.driver import Candidate
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
 from banlieue.sdk.kube import Key, Obj, Unavailable
+from banlieue.sdk.powers import Candidate
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import OFF, ON, Vm

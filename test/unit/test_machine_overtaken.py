@@ -7,11 +7,12 @@ from typing import Any, cast
 import pytest
 
 from banlieue.api.meta import Resource
-from banlieue.sdk.driver import Changes, MachineRef
+from banlieue.sdk.driver import MachineRef
 from banlieue.sdk.errors import Foreign
 from banlieue.sdk.identity import Mark
 from banlieue.sdk.kube import Conflict, Key, Obj, Unavailable
 from banlieue.sdk.machine import epochs
+from banlieue.sdk.powers import Changes
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.testing.memory_api import Call, Moment

@@ -1,8 +1,8 @@
 """A machine object takes up a VM that exists: it is listened to, also at a leaving Provider."""
 
 from banlieue.api.resources import PROVIDERS
-from banlieue.sdk.driver import Changes
 from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.powers import Changes
 from test.kit.machinebench import MACHINE, PROVIDER, MachineBench
 
 

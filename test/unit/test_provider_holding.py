@@ -12,13 +12,11 @@ from banlieue.api.resources import (
     PROVIDERS,
     SECRETS,
 )
-from banlieue.sdk.driver import (
-    About,
-    Changes,
-)
+from banlieue.sdk.driver import About
 from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.identity import Owner
 from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider.in_use import FINALIZER, ensure_in_use
 from banlieue.sdk.reconcile import Change, Request
 from banlieue.sdk.testing.memory_api import Call, Moment

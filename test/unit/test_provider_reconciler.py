@@ -9,12 +9,7 @@ from banlieue.api.resources import (
     PROVIDERS,
     SECRETS,
 )
-from banlieue.sdk.driver import (
-    About,
-    Capacity,
-    FailureDomain,
-    MissingPrivilege,
-)
+from banlieue.sdk.driver import About, Capacity, FailureDomain, MissingPrivilege
 from banlieue.sdk.errors import NeedsOperator, Transient, Unreachable
 from banlieue.sdk.identity import Owner
 from banlieue.sdk.kube import Forbidden

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from banlieue.api.reasons import Reason
-from banlieue.sdk.driver import KeptDisk, MachineRef, Task
+from banlieue.sdk.driver import MachineRef, Task
 from banlieue.sdk.errors import Transient
 from banlieue.sdk.identity import Owner
+from banlieue.sdk.powers import KeptDisk
 from banlieue.sdk.testing import scripted
 from banlieue.sdk.testing.scripted import ScriptedDriver
 from test.kit.providerbench import ProviderBench

@@ -11,9 +11,10 @@ from pydantic import SecretStr
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities, Provider
 from banlieue.sdk.calls import CallPool
-from banlieue.sdk.driver import About, Changes, Connection, Driver
+from banlieue.sdk.driver import About, Connection, Driver
 from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachable
 from banlieue.sdk.kube import Key
+from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider.feed import FeedLoop
 from banlieue.sdk.provider.ports import OpenProvider
 from banlieue.sdk.provider.session import ProviderSession, Seams, Served

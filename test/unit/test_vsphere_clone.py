@@ -15,12 +15,7 @@ from banlieue.providers.vsphere.clone import Clone, build, clone_spec
 from banlieue.providers.vsphere.inventory import Cluster, Datacenter, Datastore, Network
 from banlieue.providers.vsphere.models import CloneMode
 from banlieue.providers.vsphere.placement import Target
-from banlieue.sdk.driver import (
-    AddressPlan,
-    Bootstrap,
-    DiskPlan,
-    NicPlan,
-)
+from banlieue.sdk.driver import AddressPlan, Bootstrap, DiskPlan, NicPlan
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.identity import Mark
 from test.kit.vsphere_places import KIB, OWNER, UUID, plan, template

@@ -8,7 +8,7 @@ from pyVmomi import vim, vmodl
 from banlieue.providers.vsphere.records import MARK, Records
 from banlieue.providers.vsphere.session import Content, Login, Session, Timings
 from banlieue.providers.vsphere.watcher import Watcher
-from banlieue.sdk.driver import Changes
+from banlieue.sdk.powers import Changes
 
 Native = Any
 """An object of the vendor's library, which has no types for them."""

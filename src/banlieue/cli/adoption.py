@@ -9,9 +9,9 @@ from typing import Any
 
 from banlieue.api.crd.render import to_yaml
 from banlieue.api.resources import VIRTUAL_MACHINES
-from banlieue.sdk.driver import Candidate
 from banlieue.sdk.identity import valid_mark
 from banlieue.sdk.kube import Key
+from banlieue.sdk.powers import Candidate
 
 MANAGED = "managed already"
 TEMPLATES = "templates"

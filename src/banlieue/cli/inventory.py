@@ -10,9 +10,11 @@ from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.cli.connect import with_client
 from banlieue.sdk import tenancy
-from banlieue.sdk.driver import Adoption, Backend, Candidate, Connection
+from banlieue.sdk.backend import Backend
+from banlieue.sdk.driver import Connection
 from banlieue.sdk.errors import DriverError
 from banlieue.sdk.kube import ApiClient, Forbidden, Key, NotFound, Obj
+from banlieue.sdk.powers import Adoption, Candidate
 from banlieue.sdk.provider.connection import (
     ConnectionInvalid,
     Source,

@@ -14,7 +14,7 @@ from banlieue.cli.options import ProviderKey, role_options
 from banlieue.sdk.kube import Key
 
 if TYPE_CHECKING:
-    from banlieue.sdk.driver import Backend
+    from banlieue.sdk.backend import Backend
     from banlieue.sdk.runtime.process import Process
 
 CONTROLLER_LEASE = "banlieue-controller"

@@ -4,7 +4,7 @@ from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.meta import to_camel
 
 MOVE = "move"
-"""The field that needs a driver which writes marks (`banlieue.sdk.driver.MarkWriter`)."""
+"""The field that needs a driver which writes marks (`banlieue.sdk.powers.MarkWriter`)."""
 
 _NOT_YET = frozenset({"antiAffinityGroup", "tags"})
 

@@ -6,7 +6,7 @@ Used only where a backend is served: the provider process, the generator and the
 from importlib.metadata import entry_points
 from typing import Any
 
-from banlieue.sdk.driver import Backend
+from banlieue.sdk.backend import Backend
 
 GROUP = "banlieue.backends"
 

@@ -31,10 +31,11 @@ from banlieue.providers.vsphere.records import (
 from banlieue.providers.vsphere.session import Session
 from banlieue.providers.vsphere.soap import Found, property_spec, read, walk
 from banlieue.providers.vsphere.work import Work
-from banlieue.sdk.driver import Candidate, MachineRef, Task
+from banlieue.sdk.driver import MachineRef, Task
 from banlieue.sdk.errors import Foreign, InvalidSpec, Transient
 from banlieue.sdk.identity import Mark, valid_mark
 from banlieue.sdk.naming import disk_names, interface_names
+from banlieue.sdk.powers import Candidate
 
 _DEVICES = "config.hardware.device"
 _ABOUT = ("config.uuid", "config.firmware", "config.template", "parent")

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from banlieue.providers.vsphere.creates import CALL_TIMEOUT, Creates
 from banlieue.providers.vsphere.models import KINDS, VSPHERE_MACHINES, VSphereMachineSpec
-from banlieue.sdk.driver import Backend, Connection, Driver
+from banlieue.sdk.backend import Backend
+from banlieue.sdk.driver import Connection, Driver
 
 
 class Connector:

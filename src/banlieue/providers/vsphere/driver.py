@@ -29,13 +29,10 @@ from banlieue.providers.vsphere.watchlist import RUNNING, TaskRecord, read_task
 from banlieue.providers.vsphere.work import SHUTDOWN, Work
 from banlieue.sdk.driver import (
     About,
-    Candidate,
-    Changes,
     Connection,
     DiskState,
     FailureDomain,
     Image,
-    KeptDisk,
     MachinePlan,
     MachineRef,
     MachineState,
@@ -44,6 +41,7 @@ from banlieue.sdk.driver import (
 )
 from banlieue.sdk.errors import InvalidSpec, Transient
 from banlieue.sdk.identity import Mark, Owner, valid_mark
+from banlieue.sdk.powers import Candidate, Changes, KeptDisk
 
 Plan = MachinePlan[VSphereMachineSpec]
 

@@ -19,8 +19,8 @@ from banlieue.providers.vsphere.inventory import Datacenter, Datastore, Inventor
 from banlieue.providers.vsphere.session import Login, Session
 from banlieue.providers.vsphere.soap import moid, read
 from banlieue.providers.vsphere.watchlist import RUNNING, read_task
-from banlieue.sdk.driver import KeptDisk
 from banlieue.sdk.identity import Owner
+from banlieue.sdk.powers import KeptDisk
 
 T = TypeVar("T")
 

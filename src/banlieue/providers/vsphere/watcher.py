@@ -25,7 +25,7 @@ from banlieue.providers.vsphere.session import Session, Timings
 from banlieue.providers.vsphere.soap import missing, moid
 from banlieue.providers.vsphere.transport import operation
 from banlieue.providers.vsphere.watchlist import RUNNING, TaskRecord, WatchList, is_task
-from banlieue.sdk.driver import Changes
+from banlieue.sdk.powers import Changes
 
 Later = Callable[[float, Callable[[], None]], None]
 """Runs something after so many seconds, elsewhere."""

@@ -11,7 +11,8 @@ from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS, VM_IMAGES
 from banlieue.api.v1alpha1.vmimage import ImageSource, ProviderImageStatus, VMImage
 from banlieue.sdk import installation
-from banlieue.sdk.driver import Backend, Driver, FailureDomain, Image
+from banlieue.sdk.backend import Backend
+from banlieue.sdk.driver import Driver, FailureDomain, Image
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 from banlieue.sdk.image import imports, lookup, rows
 from banlieue.sdk.image.imports import Memory, Step

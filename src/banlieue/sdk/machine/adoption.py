@@ -12,7 +12,7 @@ from typing import Any
 from banlieue.api.infrastructure.machine import Instance
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.sdk import installation, tenancy
-from banlieue.sdk.driver import Adoption, Candidate, Driver, Task
+from banlieue.sdk.driver import Driver, Task
 from banlieue.sdk.errors import DriverError, Foreign, InvalidSpec
 from banlieue.sdk.identity import Mark, valid_mark
 from banlieue.sdk.kube import Key
@@ -21,6 +21,7 @@ from banlieue.sdk.machine.ownership import own_mark, wanted_mark
 from banlieue.sdk.machine.scope import Scope, owner_of, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
+from banlieue.sdk.powers import Adoption, Candidate
 from banlieue.sdk.provider.in_use import ensure_in_use
 
 _PENDING_SECONDS = 300.0

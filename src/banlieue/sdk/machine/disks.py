@@ -12,15 +12,7 @@ from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.types import ReclaimPolicy
 from banlieue.sdk import shape
 from banlieue.sdk.disks import disk_in_use, disk_not_found, disk_not_reachable
-from banlieue.sdk.driver import (
-    DiskDetacher,
-    DiskKeeper,
-    DiskRemoval,
-    Driver,
-    FailureDomain,
-    KeptDisk,
-    Task,
-)
+from banlieue.sdk.driver import DiskRemoval, Driver, FailureDomain, Task
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 from banlieue.sdk.identity import Owner
 from banlieue.sdk.kube import Key, Obj
@@ -29,6 +21,7 @@ from banlieue.sdk.machine.adopted import disks_it_had
 from banlieue.sdk.machine.disk_drift import DiskProblem
 from banlieue.sdk.machine.scope import Scope, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome
+from banlieue.sdk.powers import DiskDetacher, DiskKeeper, KeptDisk
 
 BLOCKING = frozenset(
     {

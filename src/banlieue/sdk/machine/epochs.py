@@ -11,13 +11,14 @@ from typing import Any
 from banlieue.api.infrastructure.machine import Move, MoveRole
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
-from banlieue.sdk.driver import Driver, Inventory, MachineRef, MachineState, OwnerIndex
+from banlieue.sdk.driver import Driver, MachineRef, MachineState
 from banlieue.sdk.errors import Foreign
 from banlieue.sdk.identity import Owner, valid_mark
 from banlieue.sdk.machine import drift
 from banlieue.sdk.machine.ownership import overtakes, wanted_mark
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
+from banlieue.sdk.powers import Inventory, OwnerIndex
 
 _AGAIN = 30.0
 """Seconds until a machine that waits for its object is looked at again."""

@@ -8,13 +8,14 @@ from typing import Any
 
 from banlieue.api.infrastructure.machine import MoveRole
 from banlieue.api.reasons import Reason
-from banlieue.sdk.driver import Driver, MarkWriter, Task
+from banlieue.sdk.driver import Driver, Task
 from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.machine import epochs, life
 from banlieue.sdk.machine.ownership import wanted_mark
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
+from banlieue.sdk.powers import MarkWriter
 
 
 async def never_again(scope: Scope) -> Outcome:

@@ -8,7 +8,7 @@ from banlieue.api import names
 from banlieue.api.infrastructure.machine import Instance, Machine, MachineStatus
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.resources import CAPI_CLUSTERS
-from banlieue.sdk.driver import Backend, Changes
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import (
@@ -25,6 +25,7 @@ from banlieue.sdk.machine import (
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.phases import Phase, run_phases
+from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider.ports import OpenProviders, Unreached, open_or_unreached
 from banlieue.sdk.reconcile import Context, Priority, Request, Result
 from banlieue.sdk.status import write_status

@@ -13,7 +13,8 @@ from banlieue.api.reasons import Reason
 from banlieue.api.resources import NAMESPACES, VIRTUAL_MACHINES
 from banlieue.api.types import PowerState
 from banlieue.sdk import shape
-from banlieue.sdk.driver import Backend, MachineRef, MachineState, Task
+from banlieue.sdk.backend import Backend
+from banlieue.sdk.driver import MachineRef, MachineState, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator
 from banlieue.sdk.identity import OWNER_MACHINE, OWNER_VIRTUAL_MACHINE, Owner, backend_name
 from banlieue.sdk.kube import Conflict, Key, Obj

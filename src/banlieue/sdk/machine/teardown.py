@@ -14,13 +14,14 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy, PowerOffMode, PowerState
 from banlieue.api.v1alpha1.provider import ProviderMode
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
-from banlieue.sdk.driver import DiskDetacher, DiskState, Driver, MachineRef, MarkRemover, Task
+from banlieue.sdk.driver import DiskState, Driver, MachineRef, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound
 from banlieue.sdk.machine import adoption, disks, life, plan, writes
 from banlieue.sdk.machine.ownership import check_ours
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
+from banlieue.sdk.powers import DiskDetacher, MarkRemover
 
 _SOON = 0.2
 

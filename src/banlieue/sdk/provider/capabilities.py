@@ -17,7 +17,8 @@ from banlieue.api.v1alpha1.provider import (
     StorageClassCapability,
     Subnet,
 )
-from banlieue.sdk.driver import Backend, FailureDomain, Target
+from banlieue.sdk.backend import Backend
+from banlieue.sdk.driver import FailureDomain, Target
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -5,7 +5,7 @@ from typing import Any
 from banlieue.api.infrastructure.cluster import InfraCluster
 from banlieue.api.meta import Resource
 from banlieue.api.v1alpha1.providerclass import GroupVersionKind, ProviderClass, ProviderClassSpec
-from banlieue.sdk.driver import Backend
+from banlieue.sdk.backend import Backend
 
 
 def default_class(backend: Backend[Any]) -> ProviderClass:

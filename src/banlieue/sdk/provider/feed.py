@@ -4,8 +4,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from banlieue.sdk.driver import ChangeFeed, Changes
 from banlieue.sdk.errors import DriverError, NeedsOperator
+from banlieue.sdk.powers import ChangeFeed, Changes
 
 POLL = 10.0
 """Seconds one call of the feed may block; about twice that shows that nobody answers any more."""

@@ -11,7 +11,7 @@ from banlieue.api import names
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import LEASES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Provider
-from banlieue.sdk.driver import Backend
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.kube import ApiClient, Conflict, Key, NotFound, Obj
 from banlieue.sdk.provider.connection import Source, sources

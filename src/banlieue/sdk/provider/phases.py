@@ -15,17 +15,11 @@ from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Unclaimed
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.sdk import installation
-from banlieue.sdk.driver import (
-    CreateWatch,
-    Driver,
-    FailureDomain,
-    Inventory,
-    MachineState,
-    MarkWriter,
-)
+from banlieue.sdk.driver import Driver, FailureDomain, MachineState
 from banlieue.sdk.errors import NeedsOperator, Transient
 from banlieue.sdk.kube import Forbidden, Key, NotFound, Obj
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop
+from banlieue.sdk.powers import CreateWatch, Inventory, MarkWriter
 from banlieue.sdk.provider import capabilities, domains, in_use, inventory
 from banlieue.sdk.provider.connection import (
     ConnectionInvalid,

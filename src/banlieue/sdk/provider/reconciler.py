@@ -13,10 +13,11 @@ from pydantic import ValidationError
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Provider, ProviderStatus
-from banlieue.sdk.driver import Backend, Changes
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachable
 from banlieue.sdk.kube import STATUS, Key, Obj
 from banlieue.sdk.phases import run_phases
+from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider import in_use
 from banlieue.sdk.provider.connection import ConnectionInvalid
 from banlieue.sdk.provider.leases import ProviderLeases

@@ -5,9 +5,10 @@ from typing import Any
 
 from banlieue.api.v1alpha1.provider_status import RetainedDisk
 from banlieue.sdk import installation
-from banlieue.sdk.driver import DiskKeeper, Driver, KeptDisk
+from banlieue.sdk.driver import Driver
 from banlieue.sdk.errors import DriverError
 from banlieue.sdk.outcome import CONTINUE, Outcome
+from banlieue.sdk.powers import DiskKeeper, KeptDisk
 from banlieue.sdk.provider.scope import ProviderScope
 
 PAUSE = 10.0

@@ -10,16 +10,11 @@ from banlieue.api.infrastructure.identity import MoveRole, TeardownMode
 from banlieue.api.meta import ConditionStatus
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.v1alpha1.provider import Provider, Unclaimed
-from banlieue.sdk.driver import (
-    About,
-    Backend,
-    Connection,
-    FailureDomain,
-    KeptDisk,
-    MachineState,
-)
+from banlieue.sdk.backend import Backend
+from banlieue.sdk.driver import About, Connection, FailureDomain, MachineState
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.powers import KeptDisk
 from banlieue.sdk.provider.claims import Claims
 from banlieue.sdk.provider.connection import Source
 from banlieue.sdk.provider.session import ProviderSession

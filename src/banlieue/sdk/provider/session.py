@@ -14,18 +14,12 @@ from typing import Any, Protocol, TypeVar, cast
 
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Provider, ProviderMode
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.calls import PoolClosedError
-from banlieue.sdk.driver import (
-    About,
-    Backend,
-    ChangeFeed,
-    Changes,
-    Connection,
-    Driver,
-    FailureDomain,
-)
+from banlieue.sdk.driver import About, Connection, Driver, FailureDomain
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key
+from banlieue.sdk.powers import ChangeFeed, Changes
 from banlieue.sdk.provider.breaker import Breaker, Permit
 from banlieue.sdk.provider.connection import login_digest, session_digest
 from banlieue.sdk.provider.domains import Domains

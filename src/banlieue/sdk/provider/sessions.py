@@ -6,9 +6,11 @@ from random import Random
 from typing import Any
 
 from banlieue.api.v1alpha1.provider import Provider
-from banlieue.sdk.driver import Backend, Changes, FailureDomain
+from banlieue.sdk.backend import Backend
+from banlieue.sdk.driver import FailureDomain
 from banlieue.sdk.errors import DriverError
 from banlieue.sdk.kube import Key
+from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider.session import (
     Pool,
     ProviderSession,

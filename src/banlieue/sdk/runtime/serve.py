@@ -7,13 +7,14 @@ from typing import Any, Protocol
 
 from banlieue.api import names
 from banlieue.api.resources import NAMESPACES, PROVIDERS, VM_IMAGES
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.calls import CallPool
-from banlieue.sdk.driver import Backend, Changes
 from banlieue.sdk.image import reconciler as images
 from banlieue.sdk.image.reconciler import ImageReconciler
 from banlieue.sdk.kube import Key, ObjectReader
 from banlieue.sdk.machine import reconciler as machines
 from banlieue.sdk.machine.reconciler import MachineReconciler
+from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider import in_use
 from banlieue.sdk.provider import reconciler as providers
 from banlieue.sdk.provider.leases import MakeCandidate, ProviderLeases

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from banlieue.sdk.driver import Candidate, MachineRef
+from banlieue.sdk.driver import MachineRef
 from banlieue.sdk.errors import Foreign
 from banlieue.sdk.identity import Mark, valid_mark
 from banlieue.sdk.naming import disk_names, interface_names
+from banlieue.sdk.powers import Candidate
 from banlieue.sdk.simulated.session import Session
 from banlieue.sdk.simulated.states import machine_state
 

@@ -1,6 +1,6 @@
 """What the entry point `simulated` names."""
 
-from banlieue.sdk.driver import Backend
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.simulated.connect import Connector, Worlds
 from banlieue.sdk.simulated.disks import STORAGE_KEY
 from banlieue.sdk.simulated.models import KINDS, SIMULATED_MACHINES, SimulatedMachineSpec

@@ -6,9 +6,10 @@ from typing import Any
 
 from banlieue.api.reasons import Reason
 from banlieue.sdk.disks import disk_not_found, disk_not_reachable
-from banlieue.sdk.driver import DiskPlan, KeptDisk, MachinePlan
+from banlieue.sdk.driver import DiskPlan, MachinePlan
 from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.identity import Owner
+from banlieue.sdk.powers import KeptDisk
 from banlieue.sdk.simulated.models import SimulatedMachineSpec
 
 Json = dict[str, Any]

@@ -9,12 +9,9 @@ from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource
 from banlieue.sdk.driver import (
     About,
-    Candidate,
-    Changes,
     DiskState,
     FailureDomain,
     Image,
-    KeptDisk,
     MachineRef,
     MachineState,
     MissingPrivilege,
@@ -24,6 +21,7 @@ from banlieue.sdk.errors import AbsenceUnproven, Foreign, NeedsOperator, Transie
 from banlieue.sdk.identity import Mark, Owner, valid_mark
 from banlieue.sdk.image.ports import ImageImport, ImportTask
 from banlieue.sdk.image.transfers import Transfers
+from banlieue.sdk.powers import Candidate, Changes, KeptDisk
 from banlieue.sdk.simulated import adopting, disks, marking
 from banlieue.sdk.simulated.disks import to_keep
 from banlieue.sdk.simulated.faultmap import driver_error, uniform_errors

@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from banlieue.sdk.driver import Adoption, Candidate, MachineRef, MarkRemover, Task
+from banlieue.sdk.driver import MachineRef, Task
 from banlieue.sdk.errors import Foreign, NeedsOperator, Transient
 from banlieue.sdk.identity import Mark
+from banlieue.sdk.powers import Adoption, Candidate, MarkRemover
 from banlieue.sdk.testing.conformance_target import AnyDriver, AnyPlan, Bench, Benched, RawVm
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerOffMode, PowerState
-from banlieue.sdk.driver import DiskKeeper, DiskPlan, DiskRemoval, DiskState, KeptDisk, Task
+from banlieue.sdk.driver import DiskPlan, DiskRemoval, DiskState, Task
 from banlieue.sdk.errors import NeedsOperator, Transient
 from banlieue.sdk.identity import Mark, backend_name
+from banlieue.sdk.powers import DiskKeeper, KeptDisk
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, Benched, seen
 
 _LARGE = 3

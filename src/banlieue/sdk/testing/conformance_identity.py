@@ -11,7 +11,7 @@ import pytest
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
-from banlieue.sdk.driver import Inventory, MachineState, MarkRemover, Task
+from banlieue.sdk.driver import MachineState, Task
 from banlieue.sdk.errors import (
     AbsenceUnproven,
     DriverError,
@@ -21,6 +21,7 @@ from banlieue.sdk.errors import (
     Unreachable,
 )
 from banlieue.sdk.identity import valid_mark
+from banlieue.sdk.powers import Inventory, MarkRemover
 from banlieue.sdk.testing.conformance_target import AnyDriver, Bench, Benched, seen, unminted
 
 _THREADS = 6

@@ -13,8 +13,9 @@ import pytest
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerOffMode, PowerState
-from banlieue.sdk.driver import ChangeFeed, DiskDetacher, MachineState, NicPlan, Task
+from banlieue.sdk.driver import MachineState, NicPlan, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
+from banlieue.sdk.powers import ChangeFeed, DiskDetacher
 from banlieue.sdk.testing.conformance_target import (
     USER_DATA,
     AnyPlan,

@@ -9,9 +9,10 @@ from threading import Barrier
 import pytest
 
 from banlieue.api.types import PowerOffMode, PowerState
-from banlieue.sdk.driver import MachineState, MarkWriter, OwnerIndex
+from banlieue.sdk.driver import MachineState
 from banlieue.sdk.errors import Foreign, Transient
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner, backend_name
+from banlieue.sdk.powers import MarkWriter, OwnerIndex
 from banlieue.sdk.testing.conformance_target import (
     AnyDriver,
     AnyPlan,

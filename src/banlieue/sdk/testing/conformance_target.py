@@ -15,8 +15,8 @@ from pydantic import SecretBytes
 
 from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.v1alpha1.vmimage import ImageSource
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import (
-    Backend,
     Bootstrap,
     Connection,
     DiskPlan,

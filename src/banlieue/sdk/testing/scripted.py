@@ -20,10 +20,9 @@ from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.meta import Resource
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.vmimage import ImageSource
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import (
     About,
-    Backend,
-    Changes,
     Connection,
     FailureDomain,
     Image,
@@ -33,6 +32,7 @@ from banlieue.sdk.driver import (
     Task,
 )
 from banlieue.sdk.errors import DriverError, NeedsOperator
+from banlieue.sdk.powers import Changes
 
 MACHINES = Resource("infrastructure.banlieue.io", "v1alpha1", "ScriptedMachine", "scriptedmachines")
 

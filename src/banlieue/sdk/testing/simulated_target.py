@@ -10,7 +10,8 @@ from pydantic import SecretStr
 from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
-from banlieue.sdk.driver import Backend, Connection, FailureDomain
+from banlieue.sdk.backend import Backend
+from banlieue.sdk.driver import Connection, FailureDomain
 from banlieue.sdk.simulated.faults import Effect
 from banlieue.sdk.simulated.records import OFF, ON
 from banlieue.sdk.simulated.world import USERNAME, Port

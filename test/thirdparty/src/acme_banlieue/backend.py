@@ -16,9 +16,9 @@ from banlieue.api.meta import Resource
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource
+from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import (
     About,
-    Backend,
     Connection,
     DiskState,
     Driver,
