@@ -291,3 +291,52 @@ async def test_a_restore_into_another_namespace_does_not_touch_the_first() -> No
     ]
     assert {vm.owner.namespace for vm in world.vms()} == {NAMESPACE, "team-b"}
     assert world.vms()[0].uuid == uuid
+
+
+async def _moved() -> tuple[ControllerWorld, Obj, Obj]:
+    """One that was moved to Provider two, its VirtualMachine and what the move left behind."""
+    world = ControllerWorld.ready(one={}, two={"backend": "that"})
+    world.add_vm(providerRef={"name": "one", "namespace": SYSTEM})
+    await world.settle()
+    world.edit_vm(providerRef={"name": "two", "namespace": SYSTEM})
+    await world.settle()
+    vm, left = world.vm(), world.machine()
+    assert vm is not None
+    assert left is not None
+    assert left["spec"]["move"]["role"] == "Previous"
+    return world, vm, left
+
+
+@pytest.mark.identity("6.3")
+@pytest.mark.parametrize("wanted", [True, False], ids=["lives", "is deleted at once"])
+async def test_what_a_move_left_is_let_go_when_a_restore_forgot_the_move(*, wanted: bool) -> None:
+    world, vm, left = await _moved()
+    uuids = sorted(it.uuid for it in world.vms())
+    for machine in world.machines():
+        kind = THIS if machine["kind"] == THIS.kind else THAT
+        world.api.drop(kind, Key.of(machine), force=True)
+    world.api.drop(VIRTUAL_MACHINES, VM, force=True)
+    fresh = restored(vm, uid="new-vm-uid", status=False)
+    fresh["spec"]["deletionPolicy"] = "Delete" if wanted else "Orphan"
+    world.api.put(VIRTUAL_MACHINES, fresh)
+    world.api.put(THIS, restored(left))
+    assert world.api.collect_garbage() == 1
+    if not wanted:
+        world.delete_vm()
+    await world.settle()
+    assert sorted(it.uuid for it in world.vms()) == uuids
+    assert [it["metadata"]["name"] for it in world.machines()] == (["db-1-m1"] if wanted else [])
+    assert (world.condition("Ready").get("status") == "True") is wanted
+
+
+async def test_a_machine_whose_paused_virtual_machine_was_torn_out_is_let_go() -> None:
+    world = await _running()
+    world.edit_vm(paused=True)
+    await world.settle()
+    world.api.drop(THIS, VM)
+    await world.settle()
+    assert "teardown" not in (world.machine() or {})["spec"]
+    world.api.drop(VIRTUAL_MACHINES, VM, force=True)
+    await world.settle()
+    assert not world.machines()
+    assert len(world.vms()) == 1

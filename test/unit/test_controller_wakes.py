@@ -163,10 +163,35 @@ def test_users_come_before_everything_but_deletions() -> None:
     plain: Obj = {"metadata": {}}
     leaving: Obj = {"metadata": {"deletionTimestamp": "x"}}
     key = Key("ns", "vm")
-    (edit,) = _wakes().virtual_machine(Change(VIRTUAL_MACHINES, key, plain, plain))
+    edited: Obj = {"metadata": {}, "spec": {"desiredPowerState": "PoweredOff"}}
+    (edit,) = _wakes().virtual_machine(Change(VIRTUAL_MACHINES, key, plain, edited))
     (deletion,) = _wakes().virtual_machine(Change(VIRTUAL_MACHINES, key, plain, leaving))
     assert edit.priority is Priority.USER
     assert deletion.priority is Priority.DELETE
+
+
+def test_a_status_that_another_controller_wrote_is_answered_without_haste() -> None:
+    key = Key("ns", "vm")
+    before: Obj = {"metadata": {"resourceVersion": "1"}, "status": {"phase": "Running"}}
+    after: Obj = {"metadata": {"resourceVersion": "2"}, "status": {"phase": "Unknown"}}
+    (answer,) = _wakes().virtual_machine(Change(VIRTUAL_MACHINES, key, before, after))
+    assert (answer.delay, answer.priority) == (MIRROR_DELAY, Priority.RESYNC)
+    seen_again = Change(VIRTUAL_MACHINES, key, before, after, replayed=True)
+    (again,) = _wakes().virtual_machine(seen_again)
+    assert again.delay == 0
+
+
+def test_machines_of_a_virtual_machine_that_is_gone_are_looked_at() -> None:
+    named = {"apiGroup": THIS.group, "kind": THIS.kind, "namespace": "ns"}
+    status = {
+        "infrastructureRef": {**named, "name": "vm-m1"},
+        "previous": {"infrastructureRef": {**named, "name": "vm"}, "since": "2026-01-01T00:00:00Z"},
+    }
+    vm: Obj = {"metadata": {"namespace": "ns", "name": "vm"}, "spec": {}, "status": status}
+    gone = Change(VIRTUAL_MACHINES, Key("ns", "vm"), vm, None)
+    found = {request.key for request in wakes.machines_left(lambda _: THIS, gone)}
+    assert found == {machines.request_key(THIS, Key("ns", it)) for it in ("vm-m1", "vm")}
+    assert not list(wakes.machines_left(lambda _: THIS, Change(VIRTUAL_MACHINES, gone.key, vm, vm)))
 
 
 def test_only_machines_that_need_a_decision_are_looked_at() -> None:

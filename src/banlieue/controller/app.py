@@ -100,7 +100,17 @@ class ControllerRole:
                 workers=16,
             ),
             Controller(
-                machines.CONTROLLER, MachineTeardownReconciler(self.services), (), workers=4
+                machines.CONTROLLER,
+                MachineTeardownReconciler(self.services),
+                (
+                    Watch(
+                        VIRTUAL_MACHINES,
+                        partial(wakes.machines_left, self.services.kinds.of_reference),
+                        namespace=self.namespace,
+                        many=True,
+                    ),
+                ),
+                workers=4,
             ),
             Controller(
                 images.CONTROLLER,

@@ -36,7 +36,7 @@ def is_suspicious(machine: Obj) -> bool:
 
 @dataclass(slots=True)
 class MachineTeardownReconciler:
-    """Decides what becomes of machines whose VirtualMachine does not decide itself."""
+    """Decides what becomes of machines that no VirtualMachine looks after."""
 
     services: Services
 
@@ -72,8 +72,9 @@ class MachineTeardownReconciler:
             return None
 
     async def _let_go(self, found: Found) -> Result:
-        """Release what is being deleted and has no VirtualMachine; one that is there decides."""
-        if await self._owner(found) is not None:
+        """Release what is being deleted, unless its VirtualMachine is there and decides itself."""
+        owner = await self._owner(found)
+        if owner is not None and teardown.looks_after(owner, found):
             return Result()
         gone = await teardown.let_go(self.services.ctx.api, found)
         return Result(None if gone else _PROVIDER_SECONDS)

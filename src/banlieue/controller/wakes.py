@@ -1,12 +1,13 @@
 """Which passes a change asks for. Every function here is total and writes nothing."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from banlieue.api.meta import ConditionStatus, Resource
+from banlieue.api.meta import ConditionStatus, KindRef, Resource
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES, VM_IMAGES
+from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller import machines
 from banlieue.controller.assume import Ledger
 from banlieue.sdk.kube import Key, Obj, ObjectReader
@@ -18,6 +19,7 @@ MIRROR_DELAY = 1.0
 UNREFERENCED_DELAY = 5.0
 """Seconds a new machine object has to be taken up before it is looked at as a stray."""
 
+_BOOKKEEPING = frozenset({"resourceVersion", "managedFields"})
 _SPREAD = 0.01
 _LONGEST_SPREAD = 30.0
 
@@ -30,8 +32,14 @@ class Wakes:
     ledger: Ledger
 
     def virtual_machine(self, change: Change) -> Iterable[Request]:
-        """The object itself changed."""
+        """The object itself changed.
+
+        A status that somebody else wrote is put right without haste: another controller that
+        believes to lead, and sees less or more than this one, would answer each write with one.
+        """
         leaving = change.new is None or change.new["metadata"].get("deletionTimestamp")
+        if not change.replayed and _wish(change.old) == _wish(change.new):
+            return (Request(change.key, delay=MIRROR_DELAY, priority=Priority.RESYNC),)
         return (Request(change.key, priority=Priority.DELETE if leaving else Priority.USER),)
 
     def machine(self, change: Change) -> Iterable[Request]:
@@ -92,6 +100,18 @@ def stray_machine(kind: Resource, change: Change) -> Iterable[Request]:
     leaving = change.new["metadata"].get("deletionTimestamp")
     delay = 0.0 if leaving else UNREFERENCED_DELAY
     return (Request(machines.request_key(kind, change.key), delay=delay),)
+
+
+def machines_left(kind_of: Callable[[KindRef], Resource], change: Change) -> Iterable[Request]:
+    """A VirtualMachine is gone: nobody but us decides any more about machines it had deleted."""
+    if change.new is not None or change.old is None:
+        return
+    status = VirtualMachine.from_api(change.old).status
+    previous = status.previous.infrastructure_ref if status.previous else None
+    for reference in (status.infrastructure_ref, status.incoming_ref, previous):
+        if reference is not None:
+            key = Key(reference.namespace, reference.name)
+            yield Request(machines.request_key(kind_of(reference), key))
 
 
 def image_itself(change: Change) -> Iterable[Request]:
@@ -164,6 +184,14 @@ def _visible(machine: Obj | None) -> tuple[object, ...] | None:
         meta.get("labels"),
         meta.get("ownerReferences"),
     )
+
+
+def _wish(vm: Obj | None) -> tuple[object, ...] | None:
+    """Everything of a VirtualMachine that others than a controller write."""
+    if vm is None:
+        return None
+    kept = {k: v for k, v in vm["metadata"].items() if k not in _BOOKKEEPING}
+    return vm.get("spec"), kept
 
 
 def _usable(image: Obj | None) -> tuple[object, ...]:
