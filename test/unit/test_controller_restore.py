@@ -340,3 +340,24 @@ async def test_a_machine_whose_paused_virtual_machine_was_torn_out_is_let_go() -
     await world.settle()
     assert not world.machines()
     assert len(world.vms()) == 1
+
+
+async def test_what_a_move_left_is_known_again_though_only_its_object_came_back() -> None:
+    world, vm, left = await _moved()
+    uuids = {it.epoch: it.uuid for it in world.vms()}
+    for machine in world.machines():
+        kind = THIS if machine["kind"] == THIS.kind else THAT
+        world.api.drop(kind, Key.of(machine), force=True)
+    world.api.drop(VIRTUAL_MACHINES, VM, force=True)
+    await world.settle()
+    world.api.put(VIRTUAL_MACHINES, restored(vm, uid="new-vm-uid", status=False))
+    orphan = restored(left)
+    del orphan["metadata"]["ownerReferences"]
+    world.api.put(THIS, orphan)
+    await world.settle()
+    assert world.status()["infrastructureRef"]["name"] == "db-1-m1"
+    assert world.status()["previous"]["infrastructureRef"]["name"] == "db-1"
+    world.edit_vm(providerRef={"name": "one", "namespace": SYSTEM})
+    await world.settle()
+    assert world.status()["infrastructureRef"]["name"] == "db-1"
+    assert {it.epoch: it.uuid for it in world.vms()} == {1: uuids[1], 2: uuids[0]}

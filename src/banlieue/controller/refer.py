@@ -36,7 +36,7 @@ async def find_machine(scope: Scope) -> Outcome:
         listed = await scope.services.kinds.machines_of(scope.key)
         current = _current(scope, listed)
         found = _the_one(current)
-        if found is not None and scope.reference is None:
+        if scope.reference is None and (found is not None or not current):
             restore_course(scope, found, listed)
         if found is None and current:
             named = ", ".join(sorted(f"{it.kind.kind} {it.key.name}" for it in current))
@@ -103,11 +103,14 @@ def _epoch_of(found: Found) -> int:
     return Machine.from_api(found.obj).spec.epoch
 
 
-def restore_course(scope: Scope, current: Found, listed: list[Found]) -> None:
-    """A status that was lost knows of no move; what its machines say of it is taken over."""
+def restore_course(scope: Scope, current: Found | None, listed: list[Found]) -> None:
+    """A status that was lost knows of no move; what its machines say of it is taken over.
+
+    So it is where the current one is not among them: that one is made again, and finds its VM.
+    """
     course = scope.course
     for other in listed:
-        if other.key == current.key and other.kind == current.kind:
+        if current and (other.key, other.kind) == (current.key, current.kind):
             continue
         role, reference = Machine.from_api(other.obj).spec.role, reference_to(other.kind, other.key)
         if role is MoveRole.INCOMING and course.incoming_ref is None:
