@@ -237,6 +237,8 @@ async def test_a_move_by_the_backend_is_only_reported() -> None:
     assert world.status()["scheduled"]["failureDomain"] == "one-a"
     assert world.condition("PlacementValid")["status"] == "True"
     assert world.condition("PlacementValid")["reason"] == "MovedByBackend"
+    await world.settle()
+    assert world.recorder.reasons().count(EventReason.MOVED_BY_BACKEND) == 1
 
 
 async def test_a_vanished_machine_is_reported_and_not_made_again() -> None:

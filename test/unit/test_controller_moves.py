@@ -55,6 +55,8 @@ async def test_a_pin_to_another_provider_moves_the_machine(nics: list[Any]) -> N
     reasons = world.recorder.reasons()
     assert EventReason.MIGRATION_STARTED in reasons
     assert EventReason.MIGRATION_COMPLETED in reasons
+    assert EventReason.MOVED_BY_BACKEND not in reasons, "we moved it"
+    assert EventReason.ADDRESS_LOST not in reasons
 
 
 async def _moved(**spec: Any) -> ControllerWorld:  # noqa: ANN401 - spec as users write it

@@ -504,6 +504,31 @@ class Reason(StrEnum):
     INTERNAL_ERROR = "InternalError", _TRANSIENT, "We failed; the log says how."
 
 
+RESERVED = frozenset(
+    {
+        # Cluster API machines and clusters
+        Reason.NOT_READY,
+        Reason.PROVISIONING,
+        Reason.TOO_MANY_FAILURE_DOMAINS,
+        Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY,
+        Reason.WAITING_FOR_CONTROL_PLANE_INITIALIZED,
+        Reason.WAITING_FOR_BOOTSTRAP_DATA,
+        Reason.WAITING_FOR_CONTROL_PLANE_ENDPOINT,
+        Reason.WAITING_FOR_OWNER,
+        # Address pools, static grants, guests that tell how their first boot went
+        Reason.ADDRESS_POOL_EXHAUSTED,
+        Reason.USER_DATA_NOT_GRANTED,
+        Reason.GUEST_BOOTSTRAP_FAILED,
+        # Backends that ask, classes that changed their meaning, faults of ours
+        Reason.VM_PAUSED,
+        Reason.STORAGE_MAPPING_CHANGED,
+        Reason.NETWORK_MAPPING_CHANGED,
+        Reason.INTERNAL_ERROR,
+    }
+)
+"""Reasons whose meaning is settled and that nothing gives yet; the reference promises none."""
+
+
 class EventReason(_Worded):
     """What happened, in the past tense where it is an act."""
 
@@ -512,7 +537,6 @@ class EventReason(_Worded):
     IMAGE_IMPORT_STARTED = "ImageImportStarted", "An import was started."
     IMAGE_IMPORT_COMPLETED = "ImageImportCompleted", "An import was completed."
     IMAGE_IMPORT_FAILED = "ImageImportFailed", "An import failed."
-    PROVISIONING_STARTED = "ProvisioningStarted", "The machine was begun."
     PROVISIONED = "Provisioned", "The machine was seen on the backend."
     PROVISIONING_FAILED = "ProvisioningFailed", "The machine could not be made."
     REBOUND = "Rebound", "An existing machine of this owner was found and taken."
@@ -526,10 +550,10 @@ class EventReason(_Worded):
     DISK_GROWN = "DiskGrown", "A disk was grown."
     DISK_RETAINED = "DiskRetained", "A disk was kept, and can be attached again by its id."
     ADDRESS_ASSIGNED = "AddressAssigned", "An address became known."
-    ADDRESS_LOST = "AddressLost", "An address went away."
+    ADDRESS_LOST = "AddressLost", "A running machine has no address any more."
     DRIFT_DETECTED = "DriftDetected", "Somebody changed the machine."
-    DRIFT_CORRECTED = "DriftCorrected", "The change was put right."
-    MOVED_BY_BACKEND = "MovedByBackend", "The backend moved the machine."
+    DRIFT_CORRECTED = "DriftCorrected", "What somebody changed was put right."
+    MOVED_BY_BACKEND = "MovedByBackend", "Others moved the machine to another failure domain."
     MIGRATION_STARTED = "MigrationStarted", "A move was begun."
     MIGRATION_COMPLETED = "MigrationCompleted", "A move was completed."
     MIGRATION_FAILED = "MigrationFailed", "A move failed; the old machine goes on."

@@ -40,9 +40,8 @@ def notes(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator
     yield from _grown(before, after)
     yield from _hardware(before, after)
     yield from _drift(before, after)
-    if after.addresses and not before.addresses:
-        found = after.addresses[0].address
-        yield Note(EventReason.ADDRESS_ASSIGNED, f"Address {found} became known")
+    yield from _place(before, after)
+    yield from _addresses(before, after)
     yield from _trouble(before, after)
 
 
@@ -105,6 +104,37 @@ def _moves(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterato
     )
     if new[0] == Reason.MIGRATION_FAILED and old[0] != new[0]:
         yield Note(EventReason.MIGRATION_FAILED, new[1], warning=True)
+
+
+def _place(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
+    """A machine that took the place of another was moved by us, not by its backend."""
+    old, new = before.observed_failure_domain, after.observed_failure_domain
+    if new is None or before.infrastructure_ref != after.infrastructure_ref:
+        return
+    # One that was elsewhere than it was placed when it was seen first has no place before.
+    elsewhere = _begun(before, after, ConditionType.PLACEMENT_VALID, Reason.MOVED_BY_BACKEND)
+    if (old is not None and old != new) or (old is None and elsewhere):
+        told = f"The machine was moved to failure domain {new} on its backend"
+        yield Note(EventReason.MOVED_BY_BACKEND, told)
+
+
+def _addresses(before: VirtualMachineStatus, after: VirtualMachineStatus) -> Iterator[Note]:
+    """Only from none to some, and back: what guests add and drop in between is no news."""
+    if after.addresses and not before.addresses:
+        found = after.addresses[0].address
+        yield Note(EventReason.ADDRESS_ASSIGNED, f"Address {found} became known")
+    if before.addresses and not after.addresses and _should_have_addresses(before, after):
+        lost = before.addresses[0].address
+        yield Note(EventReason.ADDRESS_LOST, f"Address {lost} went away", warning=True)
+
+
+def _should_have_addresses(before: VirtualMachineStatus, after: VirtualMachineStatus) -> bool:
+    """Whether the same machine ran on; one that was stopped, restarted or replaced says so."""
+    running = {before.observed_power_state, after.observed_power_state} == {PowerState.POWERED_ON}
+    restarting = Reason.RESTARTING in {_infrastructure(before)[0], _infrastructure(after)[0]}
+    restarted = before.last_restart_time != after.last_restart_time
+    same = before.infrastructure_ref == after.infrastructure_ref
+    return running and same and not restarting and not restarted
 
 
 def _rebinds(status: VirtualMachineStatus) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from banlieue.api.crd.render import crd
 from banlieue.api.markers import VALIDATIONS
 from banlieue.api.meta import ResourceObject
-from banlieue.api.reasons import ConditionType, EventReason, Phase, Reason
+from banlieue.api.reasons import RESERVED, ConditionType, EventReason, Phase, Reason
 
 _INTRODUCTION = """# API reference
 
@@ -38,7 +38,9 @@ def reference(kinds: Iterable[type[ResourceObject]]) -> str:
     lines += [f"| `{word}` | {word.meaning} |" for word in ConditionType]
     lines += ["", "## Reasons of conditions", "", _CLASSES]
     lines += ["| Reason | Class | Meaning |", "| --- | --- | --- |"]
-    lines += [f"| `{word}` | {word.kind} | {word.meaning} |" for word in Reason]
+    lines += [
+        f"| `{word}` | {word.kind} | {word.meaning} |" for word in Reason if word not in RESERVED
+    ]
     lines += ["", "## Events", "", "| Reason | Meaning |", "| --- | --- |"]
     lines += [f"| `{word}` | {word.meaning} |" for word in EventReason]
     lines += ["", "## Phases", "", ", ".join(f"`{word}`" for word in Phase) + "."]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from banlieue.api.infrastructure.machine import Instance, MoveRole
-from banlieue.api.reasons import Reason
+from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.resources import CAPI_MACHINES, VIRTUAL_MACHINES
 from banlieue.api.types import DriftAction
 from banlieue.api.v1alpha1.virtualmachine import OnMissing
@@ -21,8 +21,9 @@ from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import disks, drift, epochs, plan, writes
 from banlieue.sdk.machine.bootstrap import read_bootstrap
+from banlieue.sdk.machine.correction import note_correction
 from banlieue.sdk.machine.ownership import check_ours, rebind_uuid, told_move
-from banlieue.sdk.machine.scope import Scope, owner_of
+from banlieue.sdk.machine.scope import Scope, owner_of, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
 from banlieue.sdk.provider.in_use import ensure_in_use, is_in_use
@@ -120,6 +121,9 @@ async def mint(scope: Scope) -> Outcome:
             backend_identity=backend,
         ),
     )
+    if found is not None:
+        told = f"The existing VM {found.name} of this owner was found and taken up"
+        scope.ctx.recorder.event(told_of(scope), EventReason.REBOUND, told)
     return CONTINUE
 
 
@@ -357,6 +361,7 @@ async def _update(scope: Scope, seen: MachineState) -> Outcome:
         wanted = plan.make_plan(scope, place)
     else:
         return no_place(scope)
+    note_correction(scope)
     try:
         await disks.check_existing(scope, place)
         task = await scope.open.call(lambda driver: driver.update(wanted, seen))

@@ -13,6 +13,7 @@ from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreach
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import (
     adoption,
+    correction,
     disks,
     drift,
     epochs,
@@ -60,6 +61,7 @@ PHASES = (
     moving.sync_mark,
     restart.restart,
     life.converge,
+    correction.tell_corrected,
 )
 """The life of a machine that should exist."""
 

@@ -38,6 +38,7 @@ class Memory:
     diverged_at: float | None = None
     restarted: datetime | None = None
     owed: int | None = None
+    correcting: frozenset[str] = frozenset()
     epoch_checked: tuple[str, int] | None = None
 
 
