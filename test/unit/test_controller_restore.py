@@ -361,3 +361,38 @@ async def test_what_a_move_left_is_known_again_though_only_its_object_came_back(
     await world.settle()
     assert world.status()["infrastructureRef"]["name"] == "db-1"
     assert {it.epoch: it.uuid for it in world.vms()} == {1: uuids[1], 2: uuids[0]}
+
+
+@pytest.mark.parametrize("backend", ["this", "that"])
+@pytest.mark.parametrize("status", [True, False], ids=["with status", "without status"])
+@pytest.mark.parametrize("pinned", [True, False], ids=["pinned", "not pinned"])
+async def test_a_backup_from_before_a_move_finds_the_machine_and_does_not_move_it_back(
+    *, backend: str, status: bool, pinned: bool
+) -> None:
+    to_one, to_two = ({"name": name, "namespace": SYSTEM} for name in ("one", "two"))
+    world = ControllerWorld.ready(one={}, two={"backend": backend})
+    world.add_vm(**({"providerRef": to_one} if pinned else {}))
+    await world.settle()
+    before = world.vm()
+    assert before is not None
+    world.edit_vm(providerRef=to_two)
+    await world.settle()
+    uuids = sorted(it.uuid for it in world.vms())
+    (current,) = [it.uuid for it in world.vms() if it.epoch == 1]
+    for machine in world.machines():
+        kind = THIS if machine["kind"] == THIS.kind else THAT
+        world.api.drop(kind, Key.of(machine), force=True)
+    world.api.drop(VIRTUAL_MACHINES, VM, force=True)
+    await world.settle()
+    world.api.put(VIRTUAL_MACHINES, restored(before, uid="new-vm-uid", status=status))
+    await world.settle()
+    assert world.status()["providerID"] == f"fake://{current}"
+    assert world.status()["scheduled"]["providerName"] == "two"
+    assert world.condition("Ready")["status"] == "True"
+    assert sorted(it.uuid for it in world.vms()) == uuids
+    if pinned:
+        assert world.condition("PlacementValid")["reason"] == "MigrationFailed"
+        assert "banlieue.io/migrate=true" in world.condition("PlacementValid")["message"]
+        world.annotate(migrate="true")
+        await world.settle()
+        assert world.status()["scheduled"]["providerName"] == "one"

@@ -325,17 +325,10 @@ async def _finish(trip: Trip) -> None:
 
 def _hold_back(trip: Trip) -> MoveStatus | None:
     """A pin from before a restore does not undo a move that was made after it was saved."""
-    pin, here = trip.scope.vm.spec.provider_ref, move_wish.target_of(trip.record)
-    asked = Key(pin.namespace or trip.scope.key.namespace, pin.name) if pin else here
-    if not trip.record.rebind or asked == here:
+    record = trip.record
+    if not record.rebind:
         return None
-    return MoveStatus(
-        provider_name=asked.name,
-        provider_namespace=asked.namespace,
-        epoch=trip.record.epoch,
-        failure=f"after a restore the machine was found on Provider {here}, where it was moved to "
-        "by a later word than providerRef",
-    )
+    return move_wish.held_back(trip.scope.vm, move_wish.target_of(record), record.epoch)
 
 
 def _left_behind(trip: Trip, previous: Previous) -> Previous:

@@ -146,6 +146,25 @@ def held_by_failure(vm: VirtualMachine, wish: Wish, record: MoveStatus | None) -
     )
 
 
+def held_back(vm: VirtualMachine, here: Key, epoch: int) -> MoveStatus | None:
+    """A pin from before a restore does not undo a move that was made after it was saved.
+
+    Returns:
+        The record that keeps the machine on Provider `here`, None when the pin does not lead away.
+    """
+    pin = vm.spec.provider_ref
+    asked = Key(pin.namespace or vm.metadata.namespace or "", pin.name) if pin else here
+    if asked == here:
+        return None
+    return MoveStatus(
+        provider_name=asked.name,
+        provider_namespace=asked.namespace,
+        epoch=epoch,
+        failure=f"after a restore the machine was found on Provider {here}, where it was moved to "
+        "by a later word than providerRef",
+    )
+
+
 def held_by_data(vm: VirtualMachine, snapshot: ClassSnapshot | None) -> Hold | None:
     """Disks whose data a machine that is built anew does not have."""
     if is_set(vm, names.ANNOTATION_ACCEPT_DATA_LOSS):

@@ -2,15 +2,15 @@
 
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine, MoveRole, TeardownMode
-from banlieue.api.meta import KindRef
+from banlieue.api.meta import KindRef, Resource
 from banlieue.api.reasons import ConditionType, EventReason, Reason, ReasonClass
 from banlieue.api.v1alpha1.virtualmachine import Previous, VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
-from banlieue.controller import adoption, blueprint, devices, facts, teardown
+from banlieue.controller import adoption, blueprint, devices, facts, move_wish, teardown
 from banlieue.controller.assume import REFUSAL_SECONDS
 from banlieue.controller.kinds import Found, reference_to
-from banlieue.controller.placement import Decision, Demand, Placed, Unplaced
+from banlieue.controller.placement import Decision, Demand, Place, Placed, Unplaced
 from banlieue.controller.placing import place
 from banlieue.controller.scope import Scope
 from banlieue.sdk.conditions import false
@@ -258,7 +258,7 @@ def _decided(scope: Scope, decision: Decision, wanted: Demand) -> Outcome | None
             "the class of the Provider it belongs to does not exist; create that ProviderClass",
         )
     scope.epoch = decision.epoch
-    if scope.reference is None:
+    if scope.reference is None or _is_of_another_kind(scope, decision.place, kind):
         name = blueprint.machine_name(scope.vm, decision.epoch)
         scope.reference = reference_to(kind, Key(scope.key.namespace, name))
     else:
@@ -266,8 +266,29 @@ def _decided(scope: Scope, decision: Decision, wanted: Demand) -> Outcome | None
         kind = scope.services.kinds.of_reference(scope.reference)
     scope.kind = kind
     if scope.place != decision.place or scope.scheduled is None:
+        _hold_back(scope, decision)
         scope.record(decision.place, _snapshot(scope))
     return None
+
+
+def _hold_back(scope: Scope, decision: Placed) -> None:
+    """A machine that is found where its status did not know it to be stays there."""
+    before, course, there = scope.place, scope.course, decision.place.provider
+    known = before is not None and before.provider == there
+    if not known and course.move is None and scope.vm.spec.adopt is None:
+        course.move = move_wish.held_back(scope.vm, there, decision.epoch)
+
+
+def _is_of_another_kind(scope: Scope, there: Place, kind: Resource) -> bool:
+    """Whether the object the status names could not stand for the VM where it was found.
+
+    So it is after a restore from before a move to another kind of backend. A Provider whose class
+    was changed to another backend still serves the kind it did.
+    """
+    reference, before = scope.reference, scope.place
+    if reference is None or (before is not None and before.provider == there.provider):
+        return False
+    return (reference.api_group, reference.kind) != (kind.group, kind.kind)
 
 
 def _snapshot(scope: Scope) -> ClassSnapshot | None:
