@@ -396,3 +396,29 @@ async def test_a_backup_from_before_a_move_finds_the_machine_and_does_not_move_i
         world.annotate(migrate="true")
         await world.settle()
         assert world.status()["scheduled"]["providerName"] == "one"
+
+
+@pytest.mark.parametrize("later", [True, False], ids=["moved since", "of the same move"])
+async def test_an_older_object_that_comes_back_late_is_let_go_before_it_starts_its_vm(
+    *, later: bool
+) -> None:
+    world, _, left = await _moved()
+    uuids = sorted(it.uuid for it in world.vms())
+    world.api.edit(VIRTUAL_MACHINES, VM, lambda obj: obj["status"].pop("previous"))
+    world.api.drop(THIS, VM, force=True)
+    await world.settle()
+    assert [it["metadata"]["name"] for it in world.machines()] == ["db-1-m1"]
+    world.providers[0].down = True  # a provider waits longer before it corrects a power state
+    orphan = restored(left)
+    del orphan["metadata"]["ownerReferences"]
+    orphan["spec"] |= {"powerState": "PoweredOn", "paused": True}
+    orphan["spec"]["move"] = {"epoch": 0 if later else 1, "role": "Current"}
+    world.api.put(THIS, orphan)
+    await world.settle(seconds=20)
+    world.providers[0].down = False
+    await world.providers[0].step(VM)
+    await world.settle()
+    assert (world.machine() is None) is later
+    assert sorted(it.uuid for it in world.vms()) == uuids
+    assert [it.epoch for it in world.vms() if it.live] == [1]
+    assert world.status()["infrastructureRef"]["name"] == "db-1-m1"

@@ -195,15 +195,24 @@ def test_machines_of_a_virtual_machine_that_is_gone_are_looked_at() -> None:
 
 
 def test_only_machines_that_need_a_decision_are_looked_at() -> None:
-    key = Key("ns", "m")
-    (request,) = wakes.stray_machine(THIS, Change(THIS, key, None, _machine()))
+    api, key = MemoryApi(), Key("ns", "m")
+    cache = api.cache
+    (request,) = wakes.stray_machine(cache, THIS, Change(THIS, key, None, _machine()))
     assert request.key == machines.request_key(THIS, key)
     assert request.delay > 0
     made = _machine()
     made["spec"]["instance"] = {"uuid": "u"}
-    assert not list(wakes.stray_machine(THIS, Change(THIS, key, None, made)))
+    reference = {"apiGroup": THIS.group, "kind": THIS.kind, "namespace": "ns", "name": "m"}
+    vm: Obj = {"metadata": {"namespace": "ns", "name": "vm"}, "spec": {}}
+    api.put(VIRTUAL_MACHINES, {**vm, "status": {"infrastructureRef": reference}})
+    assert not list(wakes.stray_machine(cache, THIS, Change(THIS, key, None, made)))
+    other = {"infrastructureRef": {**reference, "name": "m-m1"}}
+    api.edit(VIRTUAL_MACHINES, Key("ns", "vm"), lambda obj: obj.update(status=other))
+    (request,) = wakes.stray_machine(cache, THIS, Change(THIS, key, None, made))
+    assert request.delay > 0
+    assert not list(wakes.stray_machine(cache, THIS, Change(THIS, key, made, made)))
     made["metadata"]["deletionTimestamp"] = "x"
-    (request,) = wakes.stray_machine(THIS, Change(THIS, key, None, made))
+    (request,) = wakes.stray_machine(cache, THIS, Change(THIS, key, None, made))
     assert request.delay == 0
 
 

@@ -158,7 +158,7 @@ class ControllerRole:
             machines.CONTROLLER,
             Watch(
                 kind,
-                partial(wakes.stray_machine, kind),
+                partial(wakes.stray_machine, self.ctx.cache, kind),
                 namespace=self.namespace,
                 optional=True,
                 many=True,

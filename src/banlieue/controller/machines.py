@@ -5,7 +5,7 @@ Cluster API's machines are left alone here: they carry no `virtualMachineRef`.
 
 from dataclasses import dataclass
 
-from banlieue.api.infrastructure.machine import Machine, TeardownMode
+from banlieue.api.infrastructure.machine import Machine, MoveRole, TeardownMode
 from banlieue.api.meta import Resource
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
@@ -34,6 +34,19 @@ def is_suspicious(machine: Obj) -> bool:
     return made_for_vm and (leaving or not spec.get("instance"))
 
 
+def is_unnamed(vm: Obj | None, kind: Resource, key: Key) -> bool:
+    """Whether a VirtualMachine has another machine object, and names this one in no role."""
+    status = (vm or {}).get("status") or {}
+    current, previous = status.get("infrastructureRef"), status.get("previous") or {}
+    named = (current, status.get("incomingRef"), previous.get("infrastructureRef"))
+    return bool(current) and not any(
+        it
+        and (it["apiGroup"], it["kind"]) == (kind.group, kind.kind)
+        and Key(it["namespace"], it["name"]) == key
+        for it in named
+    )
+
+
 @dataclass(slots=True)
 class MachineTeardownReconciler:
     """Decides what becomes of machines that no VirtualMachine looks after."""
@@ -58,12 +71,18 @@ class MachineTeardownReconciler:
             return await self._let_go(found)
         if machine.spec.instance is None:
             await self._remove_unreferenced(found)
+        else:
+            await self._release_outdated(found, machine)
         return Result()
 
     def _suspicious(self, kind: Resource, key: Key) -> bool:
-        """Whether the cache shows one that is on its way out, or that nothing was made for yet."""
-        known = self.services.ctx.cache.get(kind, key)
-        return known is not None and is_suspicious(known)
+        """Whether the cache shows one on its way out, with nothing made for it, or unnamed."""
+        cache = self.services.ctx.cache
+        known = cache.get(kind, key)
+        if known is None or is_suspicious(known):
+            return known is not None
+        made_for = ((known.get("spec") or {}).get("virtualMachineRef") or {}).get("name", "")
+        return is_unnamed(cache.get(VIRTUAL_MACHINES, Key(key.namespace, made_for)), kind, key)
 
     async def _live(self, kind: Resource, key: Key) -> Obj | None:
         try:
@@ -98,3 +117,25 @@ class MachineTeardownReconciler:
             return
         api = self.services.ctx.api
         await teardown.delete(api, await teardown.write_intent(api, found, TeardownMode.RELEASE))
+
+    async def _release_outdated(self, found: Found, machine: Machine) -> None:
+        """Let go of an object that a restore brought back beside the one of a later move.
+
+        Its VM was stopped by that move, and an object that says otherwise would start it again. It
+        stays as it is, and its Provider lists it.
+        """
+        vm = await self._owner(found)
+        if vm is None or vm.spec.paused or vm.metadata.deletion_timestamp is not None:
+            return
+        reference = vm.status.infrastructure_ref
+        if reference is None or teardown.refers_by_status(vm, found):
+            return
+        kind = self.services.kinds.of_reference(reference)
+        obj = await self._live(kind, Key(reference.namespace, reference.name))
+        current = Machine.from_api(obj) if obj else None
+        if current is None or current.metadata.deletion_timestamp is not None:
+            return
+        if current.spec.role is MoveRole.CURRENT and current.spec.epoch > machine.spec.epoch:
+            api = self.services.ctx.api
+            outdated = await teardown.write_intent(api, found, TeardownMode.RELEASE, unhold=True)
+            await teardown.delete(api, outdated)

@@ -93,11 +93,19 @@ class Wakes:
         return _later(Key.of(obj) for obj in self.cache.list(VIRTUAL_MACHINES))
 
 
-def stray_machine(kind: Resource, change: Change) -> Iterable[Request]:
-    """A machine object that is on its way out, or that nothing was made for."""
-    if change.new is None or not machines.is_suspicious(change.new):
+def stray_machine(cache: ObjectReader, kind: Resource, change: Change) -> Iterable[Request]:
+    """A machine object that is on its way out, that nothing was made for, or that nobody names."""
+    machine = change.new
+    if machine is None:
         return ()
-    leaving = change.new["metadata"].get("deletionTimestamp")
+    leaving = machine["metadata"].get("deletionTimestamp")
+    if not machines.is_suspicious(machine):
+        owner = ((machine.get("spec") or {}).get("virtualMachineRef") or {}).get("name")
+        if change.old is not None or not owner:
+            return ()
+        vm = cache.get(VIRTUAL_MACHINES, Key(change.key.namespace, owner))
+        if vm is not None and not machines.is_unnamed(vm, kind, change.key):
+            return ()
     delay = 0.0 if leaving else UNREFERENCED_DELAY
     return (Request(machines.request_key(kind, change.key), delay=delay),)
 
