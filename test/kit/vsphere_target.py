@@ -187,6 +187,9 @@ class VSphereTarget(ConformanceTarget):
             change = vim.vm.device.VirtualDeviceSpec(operation="edit", device=card)
             admin.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(deviceChange=[change])))
 
+    def hold(self, vm: str, *, held: bool) -> None:
+        self.vcenter.change_vm(vm, extra_config={"banlieue-hold": "backup" if held else ""})
+
     def reidentify(self, vm: str, instance_uuid: str) -> None:
         """Give a VM another instance UUID, as a vCenter does to a VM that is registered again."""
         with self._admin() as admin:

@@ -228,6 +228,24 @@ class LeavesInterfaces(Mutant):
         return super().update(replace(plan, nics=nics), seen)
 
 
+class ThrowsMemoryAway(Mutant):
+    """Pulls the plug on a VM that sleeps, whatever the mode."""
+
+    def update(self, plan: Plan, seen: MachineState) -> Task | None:
+        if seen.power == PowerState.SUSPENDED and plan.power == PowerState.POWERED_OFF:
+            task = self._session.call("power_off", vm=seen.backend_id)
+            return Task(task["id"], "power-off")
+        return super().update(plan, seen)
+
+
+class KnowsNoHold(Mutant):
+    """Does not tell that an admin holds a VM."""
+
+    def observe(self, ref: MachineRef) -> MachineState | None:
+        state = super().observe(ref)
+        return replace(state, held=False) if state else None
+
+
 FAILURES = (AssertionError, pytest.fail.Exception, NeedsOperator)
 KIT = DriverConformance()
 
@@ -263,6 +281,8 @@ BROKEN: list[tuple[type[Mutant], Callable[[Bench], None]]] = [
     (PlugsEverythingIn, KIT.test_an_interface_is_out_from_the_first_moment_of_a_start),
     (LeavesInterfaces, KIT.test_an_interface_that_somebody_unplugged_is_told_and_plugged_in),
     (LeavesInterfaces, KIT.test_an_interface_is_plugged_into_another_network),
+    (ThrowsMemoryAway, KIT.test_a_guest_that_sleeps_is_woken_to_be_shut_down),
+    (KnowsNoHold, KIT.test_a_hold_is_told_until_it_is_lifted),
 ]
 
 

@@ -92,6 +92,10 @@ class Work:
             return self._power(plan, record)
         if found.blocked is not None:
             raise found.blocked
+        if record.power != _OFF and _other_size(plan, record):
+            raise NeedsOperator(
+                Reason.RESTART_REQUIRED, "CPUs and memory change only while the VM is off"
+            )
         return None
 
     def _interfaces(self, plan: Plan, live: Live) -> Task | None:
@@ -128,7 +132,7 @@ class Work:
         return self.reconfigure(record.moid, "reconfigure", spec)
 
     def _hardware(self, plan: Plan, record: VmRecord) -> Task | None:
-        if (record.cpus, record.memory_mib) == (plan.cpus, plan.memory_mib):
+        if not _other_size(plan, record):
             return None
         spec = vim.vm.ConfigSpec(
             numCPUs=plan.cpus if record.cpus != plan.cpus else None,
@@ -143,10 +147,17 @@ class Work:
             return self.start(record.moid, "suspend", lambda vm: vm.SuspendVM_Task())
         if wanted == PowerState.POWERED_OFF:
             return self._power_off(plan, record)
-        return self.start(record.moid, "power-on", lambda vm: vm.PowerOnVM_Task(host=None))
+        return self._power_on(record.moid)
+
+    def _power_on(self, vm: str) -> Task:
+        """Start a VM, or wake one that sleeps."""
+        return self.start(vm, "power-on", lambda vm: vm.PowerOnVM_Task(host=None))
 
     def _power_off(self, plan: Plan, record: VmRecord) -> Task | None:
         vm = record.moid
+        if record.power == _SUSPENDED and plan.power_off_mode is not PowerOffMode.HARD:
+            # Its guest is asked once it runs; what it has in memory may not be on disk yet.
+            return self._power_on(vm)
         with self._lock:
             shutdown = self._shutdowns.get(vm)
         expired = shutdown is not None and self.monotonic() >= shutdown.until
@@ -373,6 +384,10 @@ class Work:
             Reason.SHUTDOWN_TIMED_OUT,
             "the guest did not shut down in time; look at its console or use powerOffMode Hard",
         )
+
+
+def _other_size(plan: Plan, record: VmRecord) -> bool:
+    return (record.cpus, record.memory_mib) != (plan.cpus, plan.memory_mib)
 
 
 def snapshot_ids(trees: Iterable[Any]) -> tuple[str, ...]:

@@ -220,10 +220,14 @@ class SimulatedDriver:
     def _reconfigure(self, plan: Plan, vm: Json) -> Task | None:
         """Take disks off, then everything else in one step; snapshots block what they hold."""
         kept = disks.to_keep(disks.removed_and_kept(plan), vm, plan.ref.owner)
-        if kept and not vm["snapshots"]:
-            return _task(self._session.call("detach", vm=vm["id"], disks=list(kept), keep=kept))
         known = [disk["name"] for disk in vm["disks"]] + vm["had"]
         wanted = hardware(disks.resolved(plan, self._kept(plan), known), vm)
+        if vm["power"] == PowerState.SUSPENDED and (kept or wanted is not None):
+            raise NeedsOperator(
+                Reason.RESTART_REQUIRED, "the hardware of a suspended VM cannot be changed; wake it"
+            )
+        if kept and not vm["snapshots"]:
+            return _task(self._session.call("detach", vm=vm["id"], disks=list(kept), keep=kept))
         if wanted is not None:
             return _task(self._session.call("reconfigure", vm=vm["id"], hardware=wanted))
         disks.check_blocked(plan, vm)

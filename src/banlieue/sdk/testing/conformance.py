@@ -11,6 +11,7 @@ It needs nothing but pytest. Every failure says which promise of `banlieue.sdk.d
 """
 
 from banlieue.sdk.testing.conformance_adoption import AdoptionConformance
+from banlieue.sdk.testing.conformance_asleep import HoldConformance, SuspendConformance
 from banlieue.sdk.testing.conformance_disks import DiskConformance, KeptDiskConformance
 from banlieue.sdk.testing.conformance_identity import (
     AbsenceConformance,
@@ -27,7 +28,7 @@ from banlieue.sdk.testing.conformance_life import (
 )
 from banlieue.sdk.testing.conformance_moves import MoveConformance
 from banlieue.sdk.testing.conformance_nics import PlugConformance
-from banlieue.sdk.testing.conformance_restart import RestartConformance
+from banlieue.sdk.testing.conformance_restart import ResizeConformance, RestartConformance
 from banlieue.sdk.testing.conformance_target import Bench, ConformanceTarget
 
 __all__ = ["Bench", "ConformanceTarget", "DriverConformance"]
@@ -39,7 +40,10 @@ class DriverConformance(
     AbsenceConformance,
     TeardownConformance,
     PowerConformance,
+    SuspendConformance,
+    HoldConformance,
     RestartConformance,
+    ResizeConformance,
     InterfaceConformance,
     PlugConformance,
     MoveConformance,

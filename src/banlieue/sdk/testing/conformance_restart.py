@@ -1,13 +1,15 @@
-"""Conformance: restarts."""
+"""Conformance: restarts, and what may need one."""
 # ruff: noqa: S101 - a test kit asserts
 
 from dataclasses import replace
 
 import pytest
 
+from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.sdk.driver import RESTART, Task
-from banlieue.sdk.testing.conformance_target import Bench, Benched
+from banlieue.sdk.errors import NeedsOperator
+from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, Benched
 
 
 class RestartConformance(Benched):
@@ -41,3 +43,36 @@ class RestartConformance(Benched):
         with bench.connect() as other:
             bench.until("the restart ends", lambda: other.poll(task) is None)
         bench.finish(task)
+
+
+class ResizeConformance(Benched):
+    """Another size is there at once, or is said to wait for a restart and is there after it."""
+
+    def test_a_vm_gets_another_size_at_once_or_with_a_restart(self, bench: Bench) -> None:
+        plan = replace(bench.plan(), power_off_mode=PowerOffMode.HARD)
+        bench.ensure(plan)
+        bench.until("the guest runs", lambda: bench.state(plan).guest.agent_connected)
+        for cpus, memory_mib in ((2, 1024), (1, 512)):
+            wanted = replace(plan, cpus=cpus, memory_mib=memory_mib)
+            if not _follows(bench, wanted):
+                assert bench.state(plan).power == PowerState.POWERED_ON, "nobody asked for that"
+                assert _follows(bench, replace(wanted, power=PowerState.POWERED_OFF))
+                assert _follows(bench, wanted)
+            after = bench.state(plan)
+            assert (after.cpus, after.memory_mib) == (cpus, memory_mib)
+            assert after.power == PowerState.POWERED_ON
+
+
+def _follows(bench: Bench, wanted: AnyPlan) -> bool:
+    """Whether a VM became as planned, without a word that something waits for a restart."""
+
+    def step() -> Task | None:
+        return bench.driver.update(wanted, bench.state(wanted))
+
+    try:
+        bench.run(wanted, step)
+    except NeedsOperator as refusal:
+        if refusal.reason is not Reason.RESTART_REQUIRED:
+            raise
+        return False
+    return True

@@ -122,6 +122,9 @@ class SimulatedTarget(ConformanceTarget):
     def unplug(self, vm: str, nic: str) -> None:
         self._control("unplug", vm=vm, mac=nic)
 
+    def hold(self, vm: str, *, held: bool) -> None:
+        self._control("hold", vm=vm, held=held)
+
     @contextmanager
     def hidden(self, vm: str) -> Iterator[None]:
         self._control("hide", vm=vm)
