@@ -11,6 +11,7 @@ from banlieue.sdk.reconcile import Controller, Request, Result
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import ON, Vm
 from banlieue.sdk.testing.memory_api import Call, Moment
+from test.kit.controllerworld import restored
 from test.kit.fakeprovider import NAMESPACE
 from test.kit.movingworld import VM, MovingWorld
 
@@ -268,3 +269,31 @@ async def test_a_backup_from_the_middle_is_restored(nics: list[Any], point: int)
     await world.settle(seconds=3600)
     assert world.condition("Ready")["status"] == "True", world.status()
     assert len(_on(world, "one")) + len(_on(world, "two")) == 1, world.status()
+
+
+@BOTH
+async def test_the_object_of_what_was_left_behind_comes_back_late_and_as_it_was(
+    nics: list[Any],
+) -> None:
+    """A backup tool brings it back without its owner, when its successor was taken up again."""
+    world = await MovingWorld.with_vm(nics)
+    old = world.api.peek(SIMULATED_MACHINES, VM)
+    assert old is not None
+    await _there(world)
+    world.api.edit(VIRTUAL_MACHINES, VM, lambda obj: obj["status"].pop("previous"))
+    world.api.drop(SIMULATED_MACHINES, VM, force=True)
+    for process in world.serving.values():
+        process.restart()
+    await world.settle(seconds=60)
+    late = restored(old, status=False)
+    del late["metadata"]["ownerReferences"]
+    world.api.put(SIMULATED_MACHINES, late)
+    ran: list[Vm] = []
+    for _ in range(40):
+        await world.settle(seconds=2)
+        world.clock.advance(2)
+        ran += _on(world, "one")
+    assert not ran
+    assert len(world.vms_at("one")) == len(_on(world, "two")) == 1
+    assert world.api.peek(SIMULATED_MACHINES, VM) is None
+    assert world.condition("Ready")["status"] == "True"
