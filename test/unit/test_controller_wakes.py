@@ -204,6 +204,9 @@ def test_only_machines_that_need_a_decision_are_looked_at() -> None:
     made["spec"]["instance"] = {"uuid": "u"}
     reference = {"apiGroup": THIS.group, "kind": THIS.kind, "namespace": "ns", "name": "m"}
     vm: Obj = {"metadata": {"namespace": "ns", "name": "vm"}, "spec": {}}
+    (request,) = wakes.stray_machine(cache, THIS, Change(THIS, key, None, made))
+    owned = {**made, "metadata": {**made["metadata"], "ownerReferences": [{"uid": "1"}]}}
+    assert not list(wakes.stray_machine(cache, THIS, Change(THIS, key, None, owned)))
     api.put(VIRTUAL_MACHINES, {**vm, "status": {"infrastructureRef": reference}})
     assert not list(wakes.stray_machine(cache, THIS, Change(THIS, key, None, made)))
     other = {"infrastructureRef": {**reference, "name": "m-m1"}}

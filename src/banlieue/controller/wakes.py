@@ -104,6 +104,8 @@ def stray_machine(cache: ObjectReader, kind: Resource, change: Change) -> Iterab
         if change.old is not None or not owner:
             return ()
         vm = cache.get(VIRTUAL_MACHINES, Key(change.key.namespace, owner))
+        if vm is None and machine["metadata"].get("ownerReferences"):
+            return ()  # not known yet, or gone: the garbage collector's then
         if vm is not None and not machines.is_unnamed(vm, kind, change.key):
             return ()
     delay = 0.0 if leaving else UNREFERENCED_DELAY
