@@ -7,7 +7,7 @@ import pytest
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner, may_replace
 from banlieue.sdk.kube import Obj
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
-from banlieue.sdk.simulated.records import OFF, ON
+from banlieue.sdk.simulated.records import OFF, ON, SUSPENDED
 from test.kit.machinebench import MACHINE, NAMESPACE, MachineBench
 from test.kit.movebench import (
     NEXT,
@@ -100,6 +100,24 @@ async def test_what_a_move_left_behind_is_off_whatever_its_power_state_says(
     await bench.run()
     await bench.run()
     assert vm_of(bench).power == OFF
+
+
+async def test_what_a_move_left_behind_is_never_woken_to_be_shut_down(
+    bench: MachineBench,
+) -> None:
+    await in_move(bench)
+    bench.control("set_power", vm=vm_of(bench).id, power=SUSPENDED)
+    calls = bench.control("calls")
+    assert isinstance(calls, dict)
+    before = calls.get("power_on", 0)
+    bench.edit(move=role(0, "Previous"), powerState="PoweredOff", powerOffMode="TrySoft")
+    await bench.run()
+    bench.clock.advance(100)
+    await bench.run()
+    assert vm_of(bench).power == OFF
+    calls = bench.control("calls")
+    assert isinstance(calls, dict)
+    assert calls.get("power_on", 0) == before
 
 
 async def test_what_a_move_left_behind_keeps_its_hardware_and_data(bench: MachineBench) -> None:

@@ -3,9 +3,10 @@
 from typing import Any
 
 from banlieue.api.devices import AddressAssignment, NetworkInterface
+from banlieue.api.infrastructure.machine import MoveRole
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import VM_IMAGES
-from banlieue.api.types import AddressSource, Firmware, ReclaimPolicy
+from banlieue.api.types import AddressSource, Firmware, PowerOffMode, PowerState, ReclaimPolicy
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.sdk import shape
 from banlieue.sdk.driver import (
@@ -82,6 +83,7 @@ def power_plan(scope: Scope, seen: MachineState) -> MachinePlan[Any]:
     spec, ref = scope.machine.spec, scope.ref()
     if ref.uuid is None:
         raise LookupError("a plan needs a minted identity")
+    left, asleep = spec.role is MoveRole.PREVIOUS, seen.power is PowerState.SUSPENDED
     return MachinePlan(
         ref=ref,
         mark=wanted_mark(ref),
@@ -100,7 +102,8 @@ def power_plan(scope: Scope, seen: MachineState) -> MachinePlan[Any]:
             if nic.name
         ),
         power=scope.desired.power,
-        power_off_mode=spec.wanted_power_off_mode,
+        # What a move left behind is never woken to be shut down: another has its addresses by now.
+        power_off_mode=PowerOffMode.HARD if left and asleep else spec.wanted_power_off_mode,
         power_off_timeout=float(spec.wanted_power_off_timeout_seconds),
         power_only=True,
     )

@@ -220,14 +220,15 @@ class SimulatedDriver:
     def _reconfigure(self, plan: Plan, vm: Json) -> Task | None:
         """Take disks off, then everything else in one step; snapshots block what they hold."""
         kept = disks.to_keep(disks.removed_and_kept(plan), vm, plan.ref.owner)
-        known = [disk["name"] for disk in vm["disks"]] + vm["had"]
-        wanted = hardware(disks.resolved(plan, self._kept(plan), known), vm)
-        if vm["power"] == PowerState.SUSPENDED and (kept or wanted is not None):
-            raise NeedsOperator(
-                Reason.RESTART_REQUIRED, "the hardware of a suspended VM cannot be changed; wake it"
-            )
         if kept and not vm["snapshots"]:
             return _task(self._session.call("detach", vm=vm["id"], disks=list(kept), keep=kept))
+        known = [disk["name"] for disk in vm["disks"]] + vm["had"]
+        wanted = hardware(disks.resolved(plan, self._kept(plan), known), vm)
+        size = (vm["cpus"], vm["memory_mib"])
+        if vm["power"] == PowerState.SUSPENDED and size != (plan.cpus, plan.memory_mib):
+            raise NeedsOperator(
+                Reason.RESTART_REQUIRED, "CPUs and memory of a suspended VM stay as they are"
+            )
         if wanted is not None:
             return _task(self._session.call("reconfigure", vm=vm["id"], hardware=wanted))
         disks.check_blocked(plan, vm)
@@ -241,7 +242,8 @@ class SimulatedDriver:
         return found
 
     def _switch(self, plan: Plan, vm: Json) -> Task:
-        if plan.power == PowerState.POWERED_ON or vm["power"] == PowerState.SUSPENDED:
+        asleep, hard = vm["power"] == PowerState.SUSPENDED, plan.power_off_mode == PowerOffMode.HARD
+        if plan.power == PowerState.POWERED_ON or (asleep and not hard):
             return _task(self._session.call("power_on", vm=vm["id"]))
         if plan.power == PowerState.SUSPENDED:
             method = "suspend" if vm["power"] == PowerState.POWERED_ON else "power_on"

@@ -49,8 +49,9 @@ class SuspendConformance(Benched):
         off = PowerState.POWERED_OFF
         plan = replace(bench.plan(), power=off, power_off_mode=PowerOffMode.HARD)
         ref = seen(plan, bench.ensure(plan))
-        _switch(bench, plan, PowerState.SUSPENDED)
-        _switch(bench, plan, off)
+        asleep = _switch(bench, plan, PowerState.SUSPENDED)
+        bench.finish(bench.driver.update(plan, asleep))
+        assert bench.state(plan).power == off, "the plug of a VM that sleeps was not pulled"
         _switch(bench, plan, PowerState.SUSPENDED)
         bench.delete(ref, plan)
         assert bench.named(plan) == []
