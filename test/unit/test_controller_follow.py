@@ -374,7 +374,13 @@ async def test_an_object_nobody_refers_to_is_removed_unless_something_was_made_f
     world.api.put(THAT, stray)
     await world.settle()
     assert world.machine(kind=THAT) is None
-    with_instance = {**stray, "spec": {**stray["spec"], "instance": {"uuid": "u"}}}
+    instance = {
+        "uuid": "00000000-0000-4000-8000-000000000001",
+        "name": "db-1",
+        "installationID": "i",
+        "backendIdentity": "b",
+    }
+    with_instance = {**stray, "spec": {**stray["spec"], "instance": instance}}
     world.api.put(THAT, with_instance)
     await world.settle()
     assert world.machine(kind=THAT) is not None

@@ -34,16 +34,15 @@ def is_suspicious(machine: Obj) -> bool:
     return made_for_vm and (leaving or not spec.get("instance"))
 
 
-def is_unnamed(vm: Obj | None, kind: Resource, key: Key) -> bool:
-    """Whether a VirtualMachine has another machine object, and names this one in no role."""
-    status = (vm or {}).get("status") or {}
-    current, previous = status.get("infrastructureRef"), status.get("previous") or {}
-    named = (current, status.get("incomingRef"), previous.get("infrastructureRef"))
-    return bool(current) and not any(
-        it
+def is_named(vm: Obj, kind: Resource, key: Key) -> bool:
+    """Whether the status of a VirtualMachine names this machine object, in any role."""
+    status = vm.get("status") or {}
+    previous = (status.get("previous") or {}).get("infrastructureRef")
+    return any(
+        it is not None
         and (it["apiGroup"], it["kind"]) == (kind.group, kind.kind)
         and Key(it["namespace"], it["name"]) == key
-        for it in named
+        for it in (status.get("infrastructureRef"), status.get("incomingRef"), previous)
     )
 
 
@@ -82,7 +81,8 @@ class MachineTeardownReconciler:
         if known is None or is_suspicious(known):
             return known is not None
         made_for = ((known.get("spec") or {}).get("virtualMachineRef") or {}).get("name", "")
-        return is_unnamed(cache.get(VIRTUAL_MACHINES, Key(key.namespace, made_for)), kind, key)
+        vm = cache.get(VIRTUAL_MACHINES, Key(key.namespace, made_for))
+        return vm is not None and not is_named(vm, kind, key)
 
     async def _live(self, kind: Resource, key: Key) -> Obj | None:
         try:

@@ -106,7 +106,7 @@ def stray_machine(cache: ObjectReader, kind: Resource, change: Change) -> Iterab
         vm = cache.get(VIRTUAL_MACHINES, Key(change.key.namespace, owner))
         if vm is None and machine["metadata"].get("ownerReferences"):
             return ()  # not known yet, or gone: the garbage collector's then
-        if vm is not None and not machines.is_unnamed(vm, kind, change.key):
+        if vm is not None and machines.is_named(vm, kind, change.key):
             return ()
     delay = 0.0 if leaving else UNREFERENCED_DELAY
     return (Request(machines.request_key(kind, change.key), delay=delay),)
