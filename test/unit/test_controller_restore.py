@@ -422,3 +422,26 @@ async def test_an_older_object_that_comes_back_late_is_let_go_before_it_starts_i
     assert sorted(it.uuid for it in world.vms()) == uuids
     assert [it.epoch for it in world.vms() if it.live] == [1]
     assert world.status()["infrastructureRef"]["name"] == "db-1-m1"
+
+
+@pytest.mark.parametrize("lost", ["nothing", "the current object"])
+async def test_a_virtual_machine_deleted_right_after_a_restore_takes_what_a_move_left_along(
+    lost: str,
+) -> None:
+    world, vm, left = await _moved()
+    machines = world.machines()
+    for machine in machines:
+        kind = THIS if machine["kind"] == THIS.kind else THAT
+        world.api.drop(kind, Key.of(machine), force=True)
+    world.api.drop(VIRTUAL_MACHINES, VM, force=True)
+    world.api.put(VIRTUAL_MACHINES, restored(vm, uid="new-vm-uid", status=False))
+    back = [left] if lost != "nothing" else machines
+    for machine in back:
+        orphan = restored(machine)
+        del orphan["metadata"]["ownerReferences"]
+        world.api.put(THIS if machine["kind"] == THIS.kind else THAT, orphan)
+    world.delete_vm()
+    await world.settle()
+    assert world.vm() is None
+    assert not world.machines()
+    assert len(world.vms()) == 2 - len(back)

@@ -8,6 +8,7 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy
 from banlieue.controller import teardown, writes
 from banlieue.controller.kinds import Found
+from banlieue.controller.refer import restore_course
 from banlieue.controller.scope import Scope
 from banlieue.controller.vm_phases import confirm_installation
 from banlieue.sdk.conditions import Finding
@@ -58,18 +59,21 @@ async def _ours(scope: Scope) -> list[Found]:
     """The machines this VirtualMachine may take along, read live.
 
     One that was made for an earlier object of this name is not: it is released by whoever deletes
-    it. Only where nothing else is known does a single one count, as it would be taken up again.
+    it. Only where nothing else is known does a single one count, as it would be taken up again, and
+    what its moves left with it.
     """
     listed = await scope.services.kinds.machines_of(scope.key)
     ours = [found for found in listed if teardown.refers(scope.vm, found)]
     if ours or scope.vm.status.infrastructure_ref is not None:
         return ours
     current = [it for it in listed if Machine.from_api(it.obj).spec.role is MoveRole.CURRENT]
-    if len(current) != 1:
+    if len(current) > 1 or not listed:
         return []
-    scope.refer_to(current[0])
+    if current:
+        scope.refer_to(current[0])
+    restore_course(scope, current[0] if current else None, listed)
     await scope.write_status()
-    return current
+    return [found for found in listed if teardown.refers_by_status(scope.vm, found)]
 
 
 async def _remove(scope: Scope, found: Found) -> tuple[str, str] | None:
