@@ -15,6 +15,7 @@ LONG = frozenset(
         "test_life_of_a_vm.py",
         "test_many.py",
         "test_outages.py",
+        "test_same_words.py",
         "test_simulation.py",
         "test_trouble.py",
     }

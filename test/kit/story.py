@@ -23,7 +23,7 @@ from test.kit.controlplane import ControlPlane
 from test.kit.installed import READY_SECONDS, Registered
 from test.kit.kube import Kube
 from test.kit.running import VMS, Running
-from test.kit.stack import Object, condition, is_ready
+from test.kit.stack import Object, condition, is_ready, vm_image
 from test.kit.waiting import wait_until
 from test.kit.watched import Watched, watched
 
@@ -172,6 +172,23 @@ def told_on(
         small = registered.kube.get("vmclasses", "small")
         registered.kube.patch("vmclasses", "small", {"spec": _plain_class(small["spec"])})
         yield Story(found, Running.start(registered), admin_of(target))
+
+
+def joined_by(story: Story, target: ConformanceTarget, provider: str) -> Registered:
+    """Have a second backend at work in a story's installation, with an image both can use."""
+    other = Registered(story.registered.stack, target, provider)
+    kube = story.kube
+    kube.apply(other.provider_class_object())
+    other.apply_credentials()
+    kube.apply(_plain_provider(other))
+    both = (story.registered, other)
+    sources = {it.target.backend.name: it.target.image_source().ref for it in both}
+    kube.apply(vm_image(sources))
+    role = other.stack.provider(target.backend.name)
+    role.start(ready=False)
+    wait_until(role.ready, READY_SECONDS, f"{role.name} to be ready")
+    other.provider_ready()
+    return other
 
 
 def _plain_provider(registered: Registered) -> Object:

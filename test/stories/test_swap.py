@@ -11,10 +11,10 @@ import pytest
 from banlieue.sdk.testing.conformance_target import RawVm
 from test.kit.backend_admin import BackendAdmin, admin_of
 from test.kit.controlplane import ControlPlane
-from test.kit.installed import READY_SECONDS, Registered
+from test.kit.installed import Registered
 from test.kit.running import VMS
-from test.kit.stack import Object, condition, vm_image
-from test.kit.story import NETWORK, STORAGE, Story, told_on
+from test.kit.stack import Object, condition
+from test.kit.story import Story, joined_by, told_on
 from test.kit.targets import SIMULATED, VSPHERE, new_target
 from test.kit.waiting import wait_until
 
@@ -86,29 +86,7 @@ def swap(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
         new_target(SIMULATED, directory) as second,
         told_on(target, control_plane, directory) as story,
     ):
-        other = Registered(story.registered.stack, second, OTHER)
-        _register(story, other)
-        role = other.stack.provider(second.backend.name)
-        role.start(ready=False)
-        wait_until(role.ready, READY_SECONDS, f"{role.name} to be ready")
-        other.provider_ready()
-        yield Swap(story, other)
-
-
-def _register(story: Story, other: Registered) -> None:
-    kube, declared = story.kube, other.target.connection().capabilities
-    kube.apply(other.provider_class_object())
-    other.apply_credentials()
-    made = other.provider_object()
-    made["spec"]["capabilities"] = {
-        "storageClasses": [{"name": STORAGE, "target": dict(declared.storage_classes[0].target)}],
-        "networkClasses": [{"name": NETWORK, "target": dict(declared.network_classes[0].target)}],
-    }
-    kube.apply(made)
-    sources = {
-        it.target.backend.name: it.target.image_source().ref for it in (story.registered, other)
-    }
-    kube.apply(vm_image(sources))
+        yield Swap(story, joined_by(story, second, OTHER))
 
 
 def test_a_vm_swaps_its_backend_and_comes_back(swap: Swap) -> None:
