@@ -196,7 +196,7 @@ BUGS: dict[str, Callable[[], None]] = {
 
 FOUND_BY = {
     "trust_any_backend": 90,
-    "destroy_when_alive": 6,
+    "destroy_when_alive": 11,
     "forget_finalizer": 9,
     "believe_absence": 590,
     "take_any_of_the_name": 210,
@@ -204,7 +204,7 @@ FOUND_BY = {
     "provider_id_before_seen": 36,
     "destroy_foreign_disks": 241,
     "mint_after_create": 65,
-    "no_intent_uid": 526,
+    "no_intent_uid": 939,
     "make_again_when_missing": 496,
     "forget_vanished_objects": 139,
 }

@@ -96,8 +96,10 @@ class Restores(Actor):
             self._restore(self.rng.choice(self.files), everything=self.rng.random() < 0.5)
 
     def _restore(self, file: list[tuple[Resource, Obj]], *, everything: bool) -> None:
-        saved, status = list(file), self.rng.random() < 0.5
-        self.cluster.log(f"objects are restored, all: {everything}, with status: {status}")
+        saved, drawn = list(file), self.rng.random()
+        status, owners = drawn < 0.5, not 0.35 < drawn < 0.65
+        how = f"with status: {status}, with owners: {owners}"
+        self.cluster.log(f"objects are restored, all: {everything}, {how}")
         with self.oracle.restore():
             if everything:
                 for kind in _KINDS:
@@ -110,7 +112,7 @@ class Restores(Actor):
             for kind, obj in saved:
                 if self.cluster.api.look_at(kind, Key.of(obj)) is None:
                     self.cluster.log(f"restored {kind.kind} {Key.of(obj)}")
-                    self.cluster.api.put(kind, _stripped(obj, status=status))
+                    self.cluster.api.put(kind, _stripped(obj, status=status, owners=owners))
                     if self.rng.random() < 0.4 and self.cluster.api.collect_garbage():
                         self.cluster.log("garbage collected at once")
 
@@ -170,11 +172,13 @@ class Restores(Actor):
             self.cluster.start_after(role, self.rng.choice((0.0, 0.0, 8.0)))
 
 
-def _stripped(obj: Obj, *, status: bool) -> Obj:
-    """An object as a backup tool puts it back: somebody new, with what it carried."""
+def _stripped(obj: Obj, *, status: bool, owners: bool = True) -> Obj:
+    """An object as a backup tool puts it back: somebody new, with what it carried, or less."""
     fresh = clone(obj)
     for name in _STRIPPED:
         fresh["metadata"].pop(name, None)
     if not status:
         fresh.pop("status", None)
+    if not owners:
+        fresh["metadata"].pop("ownerReferences", None)
     return fresh
