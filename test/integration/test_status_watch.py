@@ -40,7 +40,11 @@ def report(stack: Stack, *, manager: str = OURS, **changes: object) -> None:
             "apiVersion": "banlieue.io/v1alpha1",
             "kind": "VirtualMachine",
             "metadata": {"namespace": stack.namespace, "name": "vm"},
-            "status": {"conditions": [ready], "initialization": {"provisioned": True}},
+            "status": {
+                "conditions": [ready],
+                "initialization": {"provisioned": True},
+                "observedGeneration": 1,
+            },
         },
         subresource="status",
         field_manager=manager,

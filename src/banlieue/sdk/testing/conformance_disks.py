@@ -190,10 +190,15 @@ def with_existing(
 
 
 def follow(bench: Bench, plan: AnyPlan) -> None:
-    """Take all steps towards a plan."""
+    """Take all steps towards a plan; a size that comes into force with a restart may be left."""
 
     def step() -> Task | None:
-        return bench.driver.update(plan, bench.state(plan))
+        try:
+            return bench.driver.update(plan, bench.state(plan))
+        except NeedsOperator as refusal:
+            if refusal.reason is not Reason.RESTART_REQUIRED:
+                raise
+            return None
 
     bench.run(plan, step)
 
