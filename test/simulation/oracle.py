@@ -257,12 +257,14 @@ class Oracle:
     def _gone(self, name: str, last: Obj) -> None:
         """The VirtualMachine went as the user wanted; what is left of it is nobody's."""
         policy = (last.get("spec") or {}).get("deletionPolicy", "Delete")
+        # Created again and deleted while no controller was there: its VM is reported, and stays.
+        unseen = not (last.get("status") or last["metadata"].get("finalizers"))
         for made in self.made.values():
             if made.owner == name and not made.left:
                 made.left = True
                 forgotten = self.put_back and self._is_forgotten(made)
                 known = self._is_marked(made) and not forgotten
-                if policy == "Delete" and name not in self.torn and known:
+                if policy == "Delete" and name not in self.torn and known and not unseen:
                     self.leaked[made.uuid] = f"{made.world}/{made.vm_id} of {name}"
         if name in self.removed:
             self.ended.add(name)  # should a backup bring its owner back
