@@ -87,6 +87,7 @@ class Oracle:
     leaked: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     outdated: set[str] = field(default_factory=set)
+    orphaned: set[str] = field(default_factory=set)
     restoring: bool = False
     restored: bool = False
     put_back: bool = False
@@ -251,7 +252,9 @@ class Oracle:
         if wish.release and not release:
             wish.release_until = now + GRACE
         wish.destroy, wish.orphan, wish.release = destroy, orphan, release
-        if change.new is None and not self.restoring:
+        if change.new is not None:
+            self.orphaned.discard(name)
+        elif not self.restoring:
             self._gone(name, change.old or {})
 
     def _gone(self, name: str, last: Obj) -> None:
@@ -266,6 +269,8 @@ class Oracle:
                 known = self._is_marked(made) and not forgotten
                 if policy == "Delete" and name not in self.torn and known and not unseen:
                     self.leaked[made.uuid] = f"{made.world}/{made.vm_id} of {name}"
+        if policy == "Orphan":
+            self.orphaned.add(name)  # and what is being made of it right now, too
         if name in self.removed:
             self.ended.add(name)  # should a backup bring its owner back
         self.removed.discard(name)
@@ -412,6 +417,7 @@ class Oracle:
             self.made[key] = Made(
                 world.name, vm.id, mark.owner.name, mark.epoch, vm.uuid, vm.name, vm.mark or ""
             )
+            self.made[key].left = mark.owner.name in self.orphaned
             self._judge_second(self.made[key])
 
     def _follow_mark(self, made: Made, vm: Vm) -> None:
