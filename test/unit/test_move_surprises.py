@@ -297,3 +297,21 @@ async def test_the_object_of_what_was_left_behind_comes_back_late_and_as_it_was(
     assert len(world.vms_at("one")) == len(_on(world, "two")) == 1
     assert world.api.peek(SIMULATED_MACHINES, VM) is None
     assert world.condition("Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("word", [True, False], ids=["by its user", "by somebody"])
+async def test_what_was_left_behind_keeps_its_mark_unless_its_user_lets_it_go(
+    *, word: bool
+) -> None:
+    world = await MovingWorld.with_vm([])
+    world.edit_vm(deletionPolicy="Orphan")
+    await _there(world)
+    await world.settle(seconds=60)
+    if word:
+        world.annotate(release_previous="true")
+    else:
+        world.api.drop(SIMULATED_MACHINES, VM)
+    await world.settle(seconds=60)
+    assert world.api.peek(SIMULATED_MACHINES, VM) is None
+    (left,) = world.vms_at("one")
+    assert (left.mark is None) is word

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from banlieue.api import names
 from banlieue.api.infrastructure.machine import MoveRole, TeardownMode
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
@@ -107,7 +108,7 @@ async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
 def _orphans(scope: Scope, owner: VirtualMachine) -> bool:
     """The owner goes, or lets go of what a move left behind, and wants the VM left to its user."""
     leaving = owner.metadata.deletion_timestamp is not None
-    behind = scope.machine.spec.role is MoveRole.PREVIOUS
+    behind = scope.machine.spec.role is MoveRole.PREVIOUS and _lets_go(scope, owner)
     return (leaving or behind) and owner.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
 
 
@@ -206,3 +207,11 @@ PHASES = (
     adoption.leave,
     ensure_gone,
 )
+
+
+def _lets_go(scope: Scope, owner: VirtualMachine) -> bool:
+    """Whether the user's word, or a time once given, ends what a move left; no restore does."""
+    if owner.metadata.annotations.get(names.ANNOTATION_RELEASE_PREVIOUS) == "true":
+        return True
+    until = owner.status.previous.until if owner.status.previous else None
+    return until is not None and until <= scope.ctx.clock.now()
