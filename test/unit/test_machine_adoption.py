@@ -558,6 +558,9 @@ async def test_a_vm_that_a_move_left_behind_is_let_go_with_its_mark_off(
     await bench.run()
     bench.edit(move={"epoch": 0, "role": "Previous"}, powerOffMode="Hard")
     await bench.run()
+    owner = Key.of(bench.api.peek_all(VIRTUAL_MACHINES)[0])
+    word = {"banlieue.io/release-previous": "true"}
+    bench.api.edit(VIRTUAL_MACHINES, owner, lambda it: it["metadata"].update(annotations=word))
     bench.delete(mode="Release")
     await bench.run()
     assert bench.machine() == {}
