@@ -10,11 +10,12 @@ from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner, backend_name
 from banlieue.sdk.powers import MarkRemover
 from banlieue.sdk.testing.conformance_target import RawVm
 from test.kit.installed import READY_SECONDS, Registered
-from test.kit.kube import Kube
+from test.kit.kube import Kube, KubeError
 from test.kit.stack import Object, Role, condition, is_ready
 from test.kit.waiting import wait_until
 
 VMS: Final = "virtualmachines"
+_GONE: Final = 404
 _POKE: Final = "test.banlieue.io/looked-at"
 
 
@@ -108,9 +109,10 @@ class Running:
         """Have the provider and the controller look at a machine now, twice over."""
         for _ in range(2):
             before = self.passes(self.provider, "machine")
-            self._annotate(self.registered.plural, name)
+            there = self._annotate(self.registered.plural, name)
             self._annotate(VMS, name)
-            self._await_pass(self.provider, "machine", before)
+            if there:
+                self._await_pass(self.provider, "machine", before)
 
     def looked_at(self, name: str) -> None:
         """Have the controller look at a VirtualMachine now, twice over."""
@@ -126,12 +128,19 @@ class Running:
             f"{role.name} to end a pass",
         )
 
-    def _annotate(self, kind: str, name: str) -> None:
+    def _annotate(self, kind: str, name: str) -> bool:
+        """Change an object without a meaning; whether there was one still."""
         obj = self.kube.find(kind, name, self.namespace)
-        if obj is not None:
-            value = obj["metadata"]["resourceVersion"]
-            patch = {"metadata": {"annotations": {_POKE: value}}}
+        if obj is None:
+            return False
+        patch = {"metadata": {"annotations": {_POKE: obj["metadata"]["resourceVersion"]}}}
+        try:
             self.kube.patch(kind, name, patch, self.namespace)
+        except KubeError as error:
+            if error.status != _GONE:
+                raise
+            return False
+        return True
 
     @staticmethod
     def passes(role: Role, controller: str) -> float:

@@ -476,6 +476,28 @@ async def test_a_call_that_takes_too_long_is_given_up(threaded: Bench) -> None:
     assert (await threaded.about()).identity == "backend-1"
 
 
+async def test_a_call_without_an_answer_has_its_provider_looked_at(
+    threaded: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before the call itself is given up, and its whole silence counts."""
+    await threaded.session.connect(connection())
+    monkeypatch.setattr("banlieue.sdk.provider.session.DOUBT_AFTER", 0.01)
+    before = threaded.log.unsettled_times
+    held = threaded.endpoint.hold["about"] = threading.Event()
+    waiting = asyncio.ensure_future(threaded.session.call(_about, timeout=30))
+    await wait_until_async(
+        lambda: threaded.log.unsettled_times > before, 10, "the Provider to be asked for a pass"
+    )
+    threaded.clock.advance(20)
+    with pytest.raises(Unreachable):
+        await threaded.session.call(_about, timeout=0.05)
+    assert threaded.session.breaker.silence >= 20
+    threaded.endpoint.hold.pop("about")
+    held.set()
+    assert (await waiting).identity == "backend-1"
+    assert threaded.session.breaker.silence == 0
+
+
 async def test_a_closed_session_says_so(threaded: Bench) -> None:
     await threaded.session.connect(connection())
     threaded.session.close()

@@ -32,6 +32,9 @@ T = TypeVar("T")
 CALL_TIMEOUT = 30.0
 """Seconds a call of the driver may take."""
 
+DOUBT_AFTER = 10.0
+"""Seconds of silence of a call after which the endpoint is asked whether it answers at all."""
+
 LOGIN_TIMEOUT = 60.0
 LOGOUT_TIMEOUT = 5.0
 
@@ -128,6 +131,7 @@ class ProviderSession:
         self._feed: FeedLoop | None = None
         self._gate: _Refusal | None = None
         self._refused: DriverError | None = None
+        self._awaited: list[float] = []
         self._retiring: set[asyncio.Future[None]] = set()
 
     # What machine reconcilers ask.
@@ -329,6 +333,10 @@ class ProviderSession:
     async def _guarded(self, blocking: Callable[[], T], timeout: float) -> T:
         """Run in a thread; learn from the answer, or its absence, what state the endpoint is in."""
         began = self._clock.monotonic()
+        self._awaited.append(began)
+        doubt = asyncio.get_running_loop().call_later(
+            DOUBT_AFTER, self._listener.unsettled, self.key
+        )
         try:
             answer = await cast("Awaitable[T]", self._pool(blocking, timeout=timeout))
         except PoolClosedError:
@@ -350,6 +358,9 @@ class ProviderSession:
         except BaseException:
             self.breaker.abandoned()  # given up, or a defect
             raise
+        finally:
+            doubt.cancel()
+            self._awaited.remove(began)
         self._answered()
         return answer
 
@@ -359,7 +370,9 @@ class ProviderSession:
             self._listener.changed(self.key, Changes(everything=True))
 
     def _silent(self, since: float) -> None:
-        if self.breaker.silent(since):
+        # Who still waits began to wait earlier than whoever gave up first.
+        last = self.breaker.answered_at
+        if self.breaker.silent(min(since, *(it for it in self._awaited if it >= last), since)):
             self._listener.unsettled(self.key)
 
     def _note(self, error: DriverError) -> None:
