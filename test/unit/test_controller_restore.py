@@ -371,8 +371,10 @@ async def test_a_backup_from_before_a_move_finds_the_machine_and_does_not_move_i
 ) -> None:
     to_one, to_two = ({"name": name, "namespace": SYSTEM} for name in ("one", "two"))
     world = ControllerWorld.ready(one={}, two={"backend": backend})
-    pin: dict[str, Any] = {"providerRef": to_one} if pinned else {}
-    world.add_vm(**pin)
+    if pinned:
+        world.add_vm(providerRef=to_one)
+    else:
+        world.add_vm()
     await world.settle()
     before = world.vm()
     assert before is not None
