@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,19 @@ os.kill(os.getpid(), signal.SIGKILL)
     wait_until(lambda: not _alive(int(parent.stdout)), 10, "the child to be gone")
 
 
+@contextmanager
+def _program(text: str) -> Iterator[tuple[int, int]]:
+    """Run a program that prints the pid of its child; the pids of both."""
+    with subprocess.Popen(
+        [sys.executable, "-c", text],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as parent:
+        assert parent.stdout is not None
+        yield parent.pid, int(parent.stdout.readline())
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_children_end_with_the_program_that_started_them(tmp_path: Path, end: int) -> None:
     # A shell that runs the tests in the background makes its children ignore SIGINT.
@@ -171,16 +185,9 @@ child.start(lambda: "deaf" in child.logs())
 print(child.pid, flush=True)
 child.wait(3600)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
+    with _program(program) as (parent, child):
         assert _alive(child)
-        os.kill(parent.pid, end)
+        os.kill(parent, end)
 
     wait_until(lambda: not _alive(child), 10, "the child to be gone")
 
@@ -242,17 +249,10 @@ child.start()
 print(child.pid, flush=True)
 child.wait(3600)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
+    with _program(program) as (parent, child):
         server = _parent(child)
         assert _alive(child)
-        os.kill(parent.pid, end)
+        os.kill(parent, end)
 
     wait_until(lambda: not _alive(child), 10, "the child to be gone")
     wait_until(lambda: not _alive(server), 10, "the process it was forked from to be gone")

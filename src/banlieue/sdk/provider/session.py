@@ -372,7 +372,7 @@ class ProviderSession:
     def _silent(self, since: float) -> None:
         # Who still waits began to wait earlier than whoever gave up first.
         last = self.breaker.answered_at
-        if self.breaker.silent(min(since, *(it for it in self._awaited if it >= last), since)):
+        if self.breaker.silent(min([since, *(it for it in self._awaited if it >= last)])):
             self._listener.unsettled(self.key)
 
     def _note(self, error: DriverError) -> None:
