@@ -129,9 +129,9 @@ class Story:
                 found += [event["reason"]] * times
         return found
 
-    def hears(self, name: str, reason: str) -> None:
-        """Wait for an event about a VirtualMachine."""
-        wait_until(lambda: reason in self.events(name), READY_SECONDS, f"event {reason}")
+    def hears(self, name: str, *reasons: str) -> None:
+        """Wait for the events about a VirtualMachine: they are written after the status."""
+        wait_until(lambda: set(reasons) <= set(self.events(name)), READY_SECONDS, f"events {reasons}")
 
     def provider(self) -> Object:
         """The Provider."""
