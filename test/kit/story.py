@@ -131,7 +131,8 @@ class Story:
 
     def hears(self, name: str, *reasons: str) -> None:
         """Wait for the events about a VirtualMachine: they are written after the status."""
-        wait_until(lambda: set(reasons) <= set(self.events(name)), READY_SECONDS, f"events {reasons}")
+        wanted = set(reasons)
+        wait_until(lambda: wanted <= set(self.events(name)), READY_SECONDS, f"events {reasons}")
 
     def provider(self) -> Object:
         """The Provider."""
