@@ -28,11 +28,11 @@ from banlieue.api.resources import (
     VM_CLASSES,
     VM_IMAGES,
 )
-from banlieue.controller import census, facts
 from banlieue.controller.app import ControllerRole
-from banlieue.controller.placement import Placed
-from banlieue.controller.placing import place
-from banlieue.controller.scope import Scope, Services
+from banlieue.controller.scheduling import census, facts
+from banlieue.controller.scheduling.placement import Placed
+from banlieue.controller.scheduling.placing import place
+from banlieue.controller.vm.scope import Scope, Services
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.provider.domains import MAX_INCLUDED

@@ -14,9 +14,9 @@ from pyVmomi.StubAdapterAccessorImpl import StubAdapterAccessorMixin
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
 from banlieue.providers.vsphere.backend import BACKEND
-from banlieue.providers.vsphere.creates import PER_TEMPLATE, Creates
+from banlieue.providers.vsphere.client.creates import PER_TEMPLATE, Creates
+from banlieue.providers.vsphere.client.session import Timings
 from banlieue.providers.vsphere.driver import VSphereDriver, open_driver
-from banlieue.providers.vsphere.session import Timings
 from banlieue.sdk.driver import Bootstrap, MachineState, Task
 from banlieue.sdk.errors import (
     AbsenceUnproven,

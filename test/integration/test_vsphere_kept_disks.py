@@ -8,9 +8,9 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
-from banlieue.providers.vsphere import kept
-from banlieue.providers.vsphere.devices import virtual_disks
 from banlieue.providers.vsphere.driver import VSphereDriver
+from banlieue.providers.vsphere.hardware import kept
+from banlieue.providers.vsphere.hardware.devices import virtual_disks
 from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.testing.conformance_disks import follow, with_disks, with_existing
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, seen

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from pyVmomi import vim
 
-from banlieue.providers.vsphere.devices import disk_id, virtual_disks
 from banlieue.providers.vsphere.driver import VSphereDriver
+from banlieue.providers.vsphere.hardware.devices import disk_id, virtual_disks
 from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.testing.conformance_target import Bench, seen
 from test.kit.vsphere_client import VSphereClient

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from banlieue.api.meta import LabelSelector
-from banlieue.controller.placement import (
+from banlieue.controller.scheduling.placement import (
     TOPOLOGY_FAILURE_DOMAIN,
     TOPOLOGY_HOST,
     TOPOLOGY_PROVIDER,

@@ -6,7 +6,9 @@ from typing import Any
 
 from pyVmomi import vim
 
-from banlieue.providers.vsphere.inventory import (
+from banlieue.providers.vsphere.client.soap import Found
+from banlieue.providers.vsphere.models import VSphereMachineSpec
+from banlieue.providers.vsphere.places.inventory import (
     Cluster,
     Datacenter,
     Datastore,
@@ -16,10 +18,8 @@ from banlieue.providers.vsphere.inventory import (
     Place,
     Pool,
 )
-from banlieue.providers.vsphere.models import VSphereMachineSpec
-from banlieue.providers.vsphere.placement import Plan
-from banlieue.providers.vsphere.soap import Found
-from banlieue.providers.vsphere.templates import Template, parse
+from banlieue.providers.vsphere.places.placement import Plan
+from banlieue.providers.vsphere.places.templates import Template, parse
 from banlieue.sdk.driver import DiskPlan, FailureDomain, Image, MachinePlan, MachineRef, NicPlan
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
 

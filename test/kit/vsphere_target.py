@@ -16,7 +16,7 @@ from banlieue.api.infrastructure.machine import MachineSpec
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
 from banlieue.providers.vsphere.backend import BACKEND
-from banlieue.providers.vsphere.devices import disk_id
+from banlieue.providers.vsphere.hardware.devices import disk_id
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import Connection, FailureDomain

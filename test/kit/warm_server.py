@@ -24,7 +24,7 @@ _MODULES = (
     "banlieue.cli.schedule",
     "banlieue.controller.app",
     "banlieue.providers.vsphere.backend",
-    "banlieue.providers.vsphere.session",
+    "banlieue.providers.vsphere.client.session",
     "banlieue.sdk.registry",
     "banlieue.sdk.runtime.process",
     "banlieue.sdk.runtime.serve",

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from banlieue.api.infrastructure.machine import Instance, TeardownMode
-from banlieue.controller import teardown as decisions
-from banlieue.controller import virtualmachine, vm_phases
-from banlieue.controller.scope import Scope as VmScope
-from banlieue.controller.traces import Traces
+from banlieue.controller.infra import teardown as decisions
+from banlieue.controller.infra.traces import Traces
+from banlieue.controller.vm import phases as vm_phases
+from banlieue.controller.vm import virtualmachine
+from banlieue.controller.vm.scope import Scope as VmScope
 from banlieue.sdk.driver import MachineRef, MachineState
 from banlieue.sdk.errors import AbsenceUnproven
 from banlieue.sdk.machine import life, reconciler, teardown, writes

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
-from banlieue.controller import teardown
+from banlieue.controller.infra import teardown
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.powers import Changes
 from banlieue.sdk.simulated.models import (

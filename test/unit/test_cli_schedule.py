@@ -14,8 +14,8 @@ from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.cli import main
 from banlieue.cli.surroundings import NotReadable, from_cluster
-from banlieue.controller.dryrun import DryRun
-from banlieue.controller.placement import Placed
+from banlieue.controller.scheduling.dryrun import DryRun
+from banlieue.controller.scheduling.placement import Placed
 from banlieue.sdk.kube import Forbidden, Key, NotFound, Obj
 from banlieue.sdk.testing.memory_api import Call, MemoryApi, Moment
 from test.kit.controllerworld import NAMESPACE, SYSTEM, ControllerWorld, domain

@@ -6,7 +6,7 @@ import pytest
 
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
-from banlieue.controller import facts
+from banlieue.controller.scheduling import facts
 from banlieue.sdk.kube import Key, Obj
 from test.kit.adopting import POLICY, adopting_world, legacy
 from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS, ControllerWorld

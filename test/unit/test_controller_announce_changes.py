@@ -3,7 +3,7 @@
 import pytest
 
 from banlieue.api.v1alpha1.virtualmachine_status import VirtualMachineStatus
-from banlieue.controller.announce import notes
+from banlieue.controller.vm.announce import notes
 
 DRIFT, RESTART, RESTARTING, MOVED = (
     "DriftDetected",

@@ -4,7 +4,7 @@ import pytest
 
 from banlieue.api.reasons import EventReason
 from banlieue.api.v1alpha1.virtualmachine_status import VirtualMachineStatus
-from banlieue.controller.announce import notes
+from banlieue.controller.vm.announce import notes
 
 
 def status(**sizes: int | None) -> VirtualMachineStatus:

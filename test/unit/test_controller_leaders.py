@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from banlieue.api.resources import VIRTUAL_MACHINES
-from banlieue.controller.virtualmachine import CONTROLLER
+from banlieue.controller.vm.virtualmachine import CONTROLLER
 from banlieue.sdk.kube import ApiError, Key
 from banlieue.sdk.reconcile import Reconciler
 from test.kit.controllerworld import NAMESPACE, ControllerWorld

@@ -1,8 +1,8 @@
 """Promises count until a status confirms them; refusals and waits are remembered for a while."""
 
 from banlieue.api.reasons import Reason
-from banlieue.controller.assume import REFUSAL_SECONDS, Ledger, Waiting
-from banlieue.controller.placement import Demand, Place, Rejection, Resident, Unplaced
+from banlieue.controller.scheduling.assume import REFUSAL_SECONDS, Ledger, Waiting
+from banlieue.controller.scheduling.placement import Demand, Place, Rejection, Resident, Unplaced
 from banlieue.sdk.kube import Key
 from banlieue.sdk.testing.fakes import FakeClock
 

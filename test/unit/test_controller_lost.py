@@ -6,8 +6,8 @@ import pytest
 
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
-from banlieue.controller.placement import Claim, Place, Placed, Unplaced
-from banlieue.controller.placing import place
+from banlieue.controller.scheduling.placement import Claim, Place, Placed, Unplaced
+from banlieue.controller.scheduling.placing import place
 from banlieue.sdk.kube import Key, Obj
 from test.kit.controllerworld import NAMESPACE, SYSTEM, THIS, ControllerWorld
 from test.kit.scheduling import demand, site

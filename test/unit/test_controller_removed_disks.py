@@ -6,7 +6,7 @@ import pytest
 
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
-from banlieue.controller.removed_disks import removed_disks
+from banlieue.controller.vm.removed_disks import removed_disks
 
 Json = dict[str, Any]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from banlieue.api.reasons import Reason
-from banlieue.controller.filters import DOMAIN_FILTERS, SITE_FILTERS
-from banlieue.controller.placement import (
+from banlieue.controller.scheduling.filters import DOMAIN_FILTERS, SITE_FILTERS
+from banlieue.controller.scheduling.placement import (
     TOPOLOGY_FAILURE_DOMAIN,
     TOPOLOGY_HOST,
     TOPOLOGY_PROVIDER,
@@ -17,8 +17,8 @@ from banlieue.controller.placement import (
     PoolWish,
     StaticAddress,
 )
-from banlieue.controller.placing import place
-from banlieue.controller.scheduler import schedule
+from banlieue.controller.scheduling.placing import place
+from banlieue.controller.scheduling.scheduler import schedule
 from banlieue.sdk.kube import Key
 from test.kit.scheduling import (
     EVERYBODY,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from banlieue.controller.placement import Claim
-from banlieue.controller.traces import KEEP, Traces
+from banlieue.controller.infra.traces import KEEP, Traces
+from banlieue.controller.scheduling.placement import Claim
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.testing.fakes import FakeClock

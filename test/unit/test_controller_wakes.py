@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from banlieue.api.resources import NAMESPACES, PROVIDERS, VIRTUAL_MACHINES, VM_CLASSES, VM_IMAGES
-from banlieue.controller import machines, wakes
-from banlieue.controller.assume import Ledger, Waiting
-from banlieue.controller.placement import Place, Resident
+from banlieue.controller import wakes
+from banlieue.controller.infra import machines
+from banlieue.controller.scheduling.assume import Ledger, Waiting
+from banlieue.controller.scheduling.placement import Place, Resident
 from banlieue.controller.wakes import MIRROR_DELAY, Wakes
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change, Priority

@@ -19,14 +19,14 @@ from banlieue.api.resources import (
 )
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.controller import writes
-from banlieue.controller.placement import (
+from banlieue.controller.scheduling.placement import (
     TOPOLOGY_FAILURE_DOMAIN,
     Apart,
     Capacity,
     ImageState,
     Place,
 )
-from banlieue.controller.scheduler import schedule
+from banlieue.controller.scheduling.scheduler import schedule
 from banlieue.sdk.driver import FailureDomain
 from banlieue.sdk.errors import Unreachable
 from banlieue.sdk.image.reconciler import ImageReconciler

@@ -16,8 +16,8 @@ from banlieue.api.devices import ObservedInterface
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus
-from banlieue.controller import moves
-from banlieue.controller.moves import Situation, Step
+from banlieue.controller.moves import course
+from banlieue.controller.moves.course import Situation, Step
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LATE = START + timedelta(days=1)
@@ -139,11 +139,11 @@ def _write(side: Side, **changes: object) -> Side:
 def _controller(scene: Scene) -> Scene:
     """One step, and the current machine follows what the move makes of its power."""
     situation = _situation(scene)
-    step = moves.next_step(situation).step
+    step = course.next_step(situation).step
     after = _take(scene, step)
     if after.ended:
         return after
-    wanted = moves.current_power(_situation(after))
+    wanted = course.current_power(_situation(after))
     return replace(after, old=_write(after.old, power=wanted.value if wanted else ON))
 
 

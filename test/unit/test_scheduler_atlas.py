@@ -7,8 +7,8 @@ import pytest
 from banlieue.api.meta import Resource
 from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES, PROVIDERS, VM_IMAGES
 from banlieue.api.v1alpha1.vmimage import VMImage
-from banlieue.controller.atlas import Atlas
-from banlieue.controller.placement import Site
+from banlieue.controller.scheduling.atlas import Atlas
+from banlieue.controller.scheduling.placement import Site
 from banlieue.sdk.kube import Key, Obj, ObjectReader
 from banlieue.sdk.runtime.cache import Cache
 from banlieue.sdk.runtime.sources import Stream

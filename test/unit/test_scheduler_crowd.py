@@ -7,10 +7,10 @@ import pytest
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
-from banlieue.controller import facts
-from banlieue.controller.crowd import Crowd
-from banlieue.controller.placement import Apart, Capacity, Place, Placed, Resident
-from banlieue.controller.scheduler import schedule
+from banlieue.controller.scheduling import facts
+from banlieue.controller.scheduling.crowd import Crowd
+from banlieue.controller.scheduling.placement import Apart, Capacity, Place, Placed, Resident
+from banlieue.controller.scheduling.scheduler import schedule
 from banlieue.sdk.kube import Key
 from banlieue.sdk.provider.domains import MAX_INCLUDED
 from test.kit.scheduling import (

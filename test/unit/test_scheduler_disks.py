@@ -1,7 +1,7 @@
 """A machine that is to get a retained disk goes where the disk is kept for its namespace."""
 
 from banlieue.api.reasons import Reason
-from banlieue.controller.scheduler import schedule
+from banlieue.controller.scheduling.scheduler import schedule
 from test.kit.scheduling import VM, chosen, demand, domain, refusal, site
 
 MINE = (VM.namespace, "db-data-1")

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from banlieue.api.reasons import Reason
-from banlieue.controller.filters import DOMAIN_FILTERS, SITE_FILTERS
-from banlieue.controller.placement import Capacity, Demand, Resident, Site, Unplaced
-from banlieue.controller.quantities import gib
-from banlieue.controller.rejections import remedy
-from banlieue.controller.scheduler import schedule, survey
+from banlieue.controller.scheduling.filters import DOMAIN_FILTERS, SITE_FILTERS
+from banlieue.controller.scheduling.placement import Capacity, Demand, Resident, Site, Unplaced
+from banlieue.controller.scheduling.quantities import gib
+from banlieue.controller.scheduling.rejections import remedy
+from banlieue.controller.scheduling.scheduler import schedule, survey
 from banlieue.sdk.kube import Key
 from test.kit.scheduling import demand, domain, labelled, refusal, scenes, site
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from banlieue.controller.crowd import Crowd
-from banlieue.controller.placement import (
+from banlieue.controller.scheduling.crowd import Crowd
+from banlieue.controller.scheduling.placement import (
     TOPOLOGY_HOST,
     TOPOLOGY_PROVIDER,
     Capacity,
@@ -21,8 +21,8 @@ from banlieue.controller.placement import (
     Site,
     Unplaced,
 )
-from banlieue.controller.placing import place
-from banlieue.controller.scheduler import schedule, survey
+from banlieue.controller.scheduling.placing import place
+from banlieue.controller.scheduling.scheduler import schedule, survey
 from banlieue.sdk.kube import Key
 from test.kit.scheduling import crowds, domain, scenes, site, site_lists
 

@@ -8,7 +8,7 @@ import pytest
 
 from banlieue.api import names
 from banlieue.api.resources import NAMESPACES, PROVIDERS, VIRTUAL_MACHINES
-from banlieue.controller import virtualmachine
+from banlieue.controller.vm import virtualmachine
 from banlieue.sdk.kube import Conflict, Key, Obj
 from banlieue.sdk.reconcile import Controller
 from banlieue.sdk.testing.memory_api import Call, Moment

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyVmomi import vim
 
-from banlieue.providers.vsphere import devices
+from banlieue.providers.vsphere.hardware import devices
 from banlieue.sdk.naming import disk_names, interface_names
 
 VMX = "[ds] web/web.vmx"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pyVmomi import vim
 
-from banlieue.providers.vsphere import cards
-from banlieue.providers.vsphere.inventory import Network
+from banlieue.providers.vsphere.hardware import cards
+from banlieue.providers.vsphere.places.inventory import Network
 from banlieue.sdk.driver import NicPlan
 from banlieue.sdk.errors import InvalidSpec
 

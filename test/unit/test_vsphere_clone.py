@@ -10,11 +10,11 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
-from banlieue.providers.vsphere import guestinfo
-from banlieue.providers.vsphere.clone import Clone, build, clone_spec
-from banlieue.providers.vsphere.inventory import Cluster, Datacenter, Datastore, Network
 from banlieue.providers.vsphere.models import CloneMode
-from banlieue.providers.vsphere.placement import Target
+from banlieue.providers.vsphere.places.inventory import Cluster, Datacenter, Datastore, Network
+from banlieue.providers.vsphere.places.placement import Target
+from banlieue.providers.vsphere.vms import guestinfo
+from banlieue.providers.vsphere.vms.clone import Clone, build, clone_spec
 from banlieue.sdk.driver import AddressPlan, Bootstrap, DiskPlan, NicPlan
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.identity import Mark

@@ -3,9 +3,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from banlieue.providers.vsphere.census import Census, Entry
-from banlieue.providers.vsphere.coming import Cloning, Coming, activation
-from banlieue.providers.vsphere.creates import PER_TEMPLATE, PER_VCENTER, Create, Creates, Stage
+from banlieue.providers.vsphere.client.creates import (
+    PER_TEMPLATE,
+    PER_VCENTER,
+    Create,
+    Creates,
+    Stage,
+)
+from banlieue.providers.vsphere.watching.census import Census, Entry
+from banlieue.providers.vsphere.watching.coming import Cloning, Coming, activation
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
 
 NO_SESSION = cast("Any", None)

@@ -6,10 +6,10 @@ import pytest
 from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
-from banlieue.providers.vsphere import devices, disks, kept
-from banlieue.providers.vsphere.disks import Attached
-from banlieue.providers.vsphere.diskwork import decode_files
-from banlieue.providers.vsphere.inventory import Datastore
+from banlieue.providers.vsphere.hardware import devices, disks, kept
+from banlieue.providers.vsphere.hardware.disks import Attached
+from banlieue.providers.vsphere.hardware.diskwork import decode_files
+from banlieue.providers.vsphere.places.inventory import Datastore
 from banlieue.sdk.driver import DiskPlan, DiskRemoval
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner

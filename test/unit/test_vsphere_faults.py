@@ -5,8 +5,13 @@ import pytest
 from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
-from banlieue.providers.vsphere.faults import driver_error, translated
-from banlieue.providers.vsphere.transport import HttpStatus, StaleConnection, Unreadable, Untrusted
+from banlieue.providers.vsphere.client.faults import driver_error, translated
+from banlieue.providers.vsphere.client.transport import (
+    HttpStatus,
+    StaleConnection,
+    Unreadable,
+    Untrusted,
+)
 from banlieue.sdk.errors import (
     DriverError,
     InvalidSpec,

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from pyVmomi import vim
 
-from banlieue.providers.vsphere.devices import decode_slots, disk_states, encode_slots
-from banlieue.providers.vsphere.guest import addresses, families
+from banlieue.providers.vsphere.hardware.devices import decode_slots, disk_states, encode_slots
+from banlieue.providers.vsphere.vms.guest import addresses, families
 
 Native = Any
 """An object of the vendor's library, which has no types for them."""

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from banlieue.api.reasons import Reason
-from banlieue.providers.vsphere.inventory import Inventory
-from banlieue.providers.vsphere.placement import Plan, Target, locate
+from banlieue.providers.vsphere.places.inventory import Inventory
+from banlieue.providers.vsphere.places.placement import Plan, Target, locate
 from banlieue.sdk.driver import DiskPlan, NicPlan
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator, Refused
 from test.kit.vsphere_places import Native, host, inventory, plan, template

@@ -5,9 +5,9 @@ from typing import Any, cast
 import pytest
 from pyVmomi import vim, vmodl
 
-from banlieue.providers.vsphere.records import MARK, Records
-from banlieue.providers.vsphere.session import Content, Login, Session, Timings
-from banlieue.providers.vsphere.watcher import Watcher
+from banlieue.providers.vsphere.client.session import Content, Login, Session, Timings
+from banlieue.providers.vsphere.watching.records import MARK, Records
+from banlieue.providers.vsphere.watching.watcher import Watcher
 from banlieue.sdk.powers import Changes
 
 Native = Any

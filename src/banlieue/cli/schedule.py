@@ -95,7 +95,7 @@ def schedule(
     cluster cannot be read.
     """  # noqa: D301 - click wants the character itself
     from banlieue.cli.verdicts import to_data
-    from banlieue.controller.dryrun import BadInput, DryRun
+    from banlieue.controller.scheduling.dryrun import BadInput, DryRun
 
     wishes = _wishes(filenames, namespace)
     around = _surroundings(wishes, directory, **cluster)

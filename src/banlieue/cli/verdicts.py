@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from banlieue.api.reasons import Reason
-from banlieue.controller.dryrun import Verdict
-from banlieue.controller.placement import Candidate, Placed, Rejection
-from banlieue.controller.rejections import remedy
-from banlieue.controller.scheduler import HEADROOM_STEPS
+from banlieue.controller.scheduling.dryrun import Verdict
+from banlieue.controller.scheduling.placement import Candidate, Placed, Rejection
+from banlieue.controller.scheduling.rejections import remedy
+from banlieue.controller.scheduling.scheduler import HEADROOM_STEPS
 from banlieue.sdk.kube import Key
 
 Data = dict[str, Any]

@@ -17,14 +17,16 @@ from banlieue.api.resources import (
     VM_IMAGES,
 )
 from banlieue.api.v1alpha1.providerclass import ProviderClass
-from banlieue.controller import images, machines, virtualmachine, wakes
-from banlieue.controller.assume import Ledger
+from banlieue.controller import images, wakes
 from banlieue.controller.images import ImageSummaryReconciler
+from banlieue.controller.infra import machines
+from banlieue.controller.infra.kinds import MachineKinds
+from banlieue.controller.infra.machines import MachineTeardownReconciler
 from banlieue.controller.installation import InstallationKeeper
-from banlieue.controller.kinds import MachineKinds
-from banlieue.controller.machines import MachineTeardownReconciler
-from banlieue.controller.scope import Services
-from banlieue.controller.virtualmachine import VirtualMachineReconciler
+from banlieue.controller.scheduling.assume import Ledger
+from banlieue.controller.vm import virtualmachine
+from banlieue.controller.vm.scope import Services
+from banlieue.controller.vm.virtualmachine import VirtualMachineReconciler
 from banlieue.controller.wakes import Wakes
 from banlieue.sdk.kube import Key, NotFound
 from banlieue.sdk.reconcile import Change, Context, Controller, Mapper, Request, Result, Watch

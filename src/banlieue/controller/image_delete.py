@@ -14,7 +14,7 @@ from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.controller import writes
-from banlieue.controller.kinds import MachineKinds
+from banlieue.controller.infra.kinds import MachineKinds
 from banlieue.sdk.conditions import Finding, merge, true
 from banlieue.sdk.image.sources import is_importable
 from banlieue.sdk.kube import ApiClient, Key, NotFound, Obj

@@ -14,9 +14,9 @@ from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS, VM_IMAGES
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.api.v1alpha1.vmimage import ProviderImageStatus, VMImage
-from banlieue.controller.facts import key_of
 from banlieue.controller.image_delete import ImageDeletion, hold
-from banlieue.controller.kinds import MachineKinds
+from banlieue.controller.infra.kinds import MachineKinds
+from banlieue.controller.scheduling.facts import key_of
 from banlieue.sdk.conditions import Finding, false, merge, true
 from banlieue.sdk.image.sources import source_for
 from banlieue.sdk.kube import STATUS, Key, Obj

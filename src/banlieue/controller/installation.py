@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from banlieue.api import names
 from banlieue.api.resources import CONFIG_MAPS, NAMESPACES
-from banlieue.controller.kinds import Found, MachineKinds
+from banlieue.controller.infra.kinds import Found, MachineKinds
 from banlieue.sdk import installation
 from banlieue.sdk.installation import Installation
 from banlieue.sdk.kube import AlreadyExists, Key, NotFound, Obj

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.resources import PROVIDERS
-from banlieue.controller.placement import Decision, Demand, Unplaced
+from banlieue.controller.scheduling.placement import Decision, Demand, Unplaced
 from banlieue.sdk.reconcile import Context
 
 _REMEMBERED = 4096

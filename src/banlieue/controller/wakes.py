@@ -8,8 +8,8 @@ from banlieue.api.meta import ConditionStatus, KindRef, Resource
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES, VM_IMAGES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
-from banlieue.controller import machines
-from banlieue.controller.assume import Ledger
+from banlieue.controller.infra import machines
+from banlieue.controller.scheduling.assume import Ledger
 from banlieue.sdk.kube import Key, Obj, ObjectReader
 from banlieue.sdk.reconcile import Change, Priority, Request
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from banlieue.providers.vsphere.creates import CALL_TIMEOUT, Creates
+from banlieue.providers.vsphere.client.creates import CALL_TIMEOUT, Creates
 from banlieue.providers.vsphere.models import KINDS, VSPHERE_MACHINES, VSphereMachineSpec
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import Connection, Driver
@@ -22,8 +22,8 @@ class Connector:
     @contextmanager
     def __call__(self, to: Connection) -> Iterator[Driver[VSphereMachineSpec]]:
         """Log in at the first endpoint that answers, log out at the end; raises `DriverError`."""
+        from banlieue.providers.vsphere.client.session import Timings
         from banlieue.providers.vsphere.driver import open_driver
-        from banlieue.providers.vsphere.session import Timings
 
         with open_driver(to, self.creates(to), Timings(), self._monotonic) as driver:
             yield driver

@@ -9,24 +9,25 @@ from pyVmomi import vim, vmodl
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
-from banlieue.providers.vsphere import domains, faults, privileges
-from banlieue.providers.vsphere.adopting import Adopting
-from banlieue.providers.vsphere.census import Census, Entry
-from banlieue.providers.vsphere.creates import Creates, Stage
-from banlieue.providers.vsphere.inventory import InventoryCache
-from banlieue.providers.vsphere.machines import Machines
-from banlieue.providers.vsphere.making import CREATE, SLOT, Making
-from banlieue.providers.vsphere.marking import Marking
+from banlieue.providers.vsphere.client import faults
+from banlieue.providers.vsphere.client.creates import Creates, Stage
+from banlieue.providers.vsphere.client.session import Session, Timings
+from banlieue.providers.vsphere.client.soap import moid
+from banlieue.providers.vsphere.client.transport import operation
 from banlieue.providers.vsphere.models import VSphereMachineSpec
-from banlieue.providers.vsphere.records import Records, VmRecord, machine_state
-from banlieue.providers.vsphere.restarts import REBOOT, Restarts
-from banlieue.providers.vsphere.session import Session, Timings
-from banlieue.providers.vsphere.soap import moid
-from banlieue.providers.vsphere.templates import Templates
-from banlieue.providers.vsphere.transport import operation
-from banlieue.providers.vsphere.watcher import Watcher
-from banlieue.providers.vsphere.watchlist import RUNNING, TaskRecord, read_task
-from banlieue.providers.vsphere.work import SHUTDOWN, Work
+from banlieue.providers.vsphere.places import domains, privileges
+from banlieue.providers.vsphere.places.inventory import InventoryCache
+from banlieue.providers.vsphere.places.templates import Templates
+from banlieue.providers.vsphere.vms.adopting import Adopting
+from banlieue.providers.vsphere.vms.machines import Machines
+from banlieue.providers.vsphere.vms.making import CREATE, SLOT, Making
+from banlieue.providers.vsphere.vms.marking import Marking
+from banlieue.providers.vsphere.vms.restarts import REBOOT, Restarts
+from banlieue.providers.vsphere.vms.work import SHUTDOWN, Work
+from banlieue.providers.vsphere.watching.census import Census, Entry
+from banlieue.providers.vsphere.watching.records import Records, VmRecord, machine_state
+from banlieue.providers.vsphere.watching.watcher import Watcher
+from banlieue.providers.vsphere.watching.watchlist import RUNNING, TaskRecord, read_task
 from banlieue.sdk.driver import (
     About,
     Connection,

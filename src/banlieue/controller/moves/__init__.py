@@ -1,0 +1,1 @@
+"""Moves of a VirtualMachine from one place to another, step by step, and back."""

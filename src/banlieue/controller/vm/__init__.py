@@ -1,0 +1,1 @@
+"""A VirtualMachine: its passes, its conditions, and what it tells."""

@@ -1,0 +1,1 @@
+"""The connection to one vCenter: wire, session, reads, faults, pace."""

@@ -1,0 +1,1 @@
+"""Devices of VMs: disks, interfaces, and disks that outlive their VM."""

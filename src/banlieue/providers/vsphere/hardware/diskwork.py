@@ -1,0 +1,276 @@
+"""Steps that give a VM the disks of its plan, and that keep those which outlive it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyVmomi import vim
+
+from banlieue.api.reasons import Reason
+from banlieue.providers.vsphere.hardware import devices, disks, kept
+from banlieue.providers.vsphere.hardware.disks import Attached, Edit
+from banlieue.providers.vsphere.hardware.kept import KeptDisks
+from banlieue.providers.vsphere.places import domains, placement
+from banlieue.providers.vsphere.places.inventory import Cluster, Datacenter, Datastore, Inventory
+from banlieue.providers.vsphere.places.placement import Plan
+from banlieue.providers.vsphere.vms.machines import Live
+from banlieue.providers.vsphere.watching.records import DISKS, DISKS_KEY, KEPT, KEPT_KEY, SNAPSHOTS
+from banlieue.sdk.disks import disk_in_use, disk_not_found
+from banlieue.sdk.driver import DiskPlan, MachineRef, Task
+from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Transient
+from banlieue.sdk.identity import Mark, Owner, valid_mark
+
+if TYPE_CHECKING:
+    from banlieue.providers.vsphere.vms.work import Work
+
+DEVICES = "config.hardware.device"
+
+KEEP = "keep"
+ATTACH = "attach"
+MOVES = frozenset({KEEP, ATTACH})
+"""Operations of tasks after which other disks are kept than before."""
+
+_ON, _SUSPENDED = "poweredOn", "suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a look at the disks led to: work that began, or why nothing more can be done now.
+
+    `holds_start` tells that the VM is not started before the disks are there.
+    """
+
+    task: Task | None = None
+    blocked: DriverError | None = None
+    holds_start: bool = False
+
+
+def attached(live: Live) -> Attached:
+    """The disks of a VM as it was just read."""
+    known = getattr(live.found.get(DISKS), "value", None)
+    return Attached(
+        devices=tuple(live.found.get(DEVICES) or ()),
+        slots=devices.decode_slots(known),
+        path=live.found.get("config.files.vmPathName") or "",
+        name=live.record.name,
+        running=live.record.power == _ON,
+        snapshots=bool(live.found.get(SNAPSHOTS)),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class DiskWork:
+    """Starts changes of disks. Thread-safe."""
+
+    work: "Work"
+    kept: KeptDisks = field(init=False)
+
+    def __post_init__(self) -> None:
+        machines = self.work.machines
+        self.kept = KeptDisks(
+            session=self.work.session, places=machines.places, now=self.work.monotonic
+        )
+
+    # Following a plan
+
+    def step(self, plan: Plan, live: Live) -> Step:
+        """One step towards the disks of a plan; what cannot be done now is told."""
+        vm = attached(live)
+        begun = self.finish(live, clear=True)
+        if begun is not None:
+            return Step(begun)
+        waiting = [disk for disk in disks.missing(plan.disks, vm) if disk.existing is not None]
+        try:
+            return self._take(plan, live, vm, waiting)
+        except NeedsOperator as refusal:
+            return Step(None, refusal, holds_start=bool(waiting))
+
+    def _take(self, plan: Plan, live: Live, vm: Attached, waiting: list[DiskPlan]) -> Step:
+        places = self.work.machines.places.get()
+        cluster = places.cluster_of(live.record.host) or placement.cluster_of(places, plan)
+        edit = disks.edit(plan.disks, plan.removals, vm, self._finder(places, cluster, vm))
+        kept_now = {it.name: it.keep_as for it in plan.removals if it.keep_as and it.name in vm.own}
+        blocked = edit.blocked
+        if (edit.changes or kept_now or waiting) and live.record.power == _SUSPENDED:
+            return Step(None, _asleep(), holds_start=False)
+        if edit.changes:
+            return Step(self._reconfigure(live, "reconfigure", edit))
+        if kept_now:
+            try:
+                return Step(self._detach(live, vm, kept_now))
+            except NeedsOperator as refusal:
+                blocked = blocked or refusal
+        for disk in waiting:
+            return Step(self._attach(plan, live, vm, disk, (places, cluster)))
+        return Step(None, blocked)
+
+    def _finder(self, places: Inventory, cluster: Cluster, vm: Attached) -> disks.Find:
+        """Where disks are made: where their class says, or beside the boot disk."""
+        root = devices.virtual_disks(vm.devices)
+        beside = getattr(root[0].backing, "datastore", None) if root else None
+
+        def find(disk: DiskPlan) -> Datastore:
+            wanted: Mapping[str, str | int] = disk.storage
+            if not wanted and beside is not None:
+                wanted = {domains.STORAGE_KEY: str(beside._moId)}  # noqa: SLF001 - as in soap.moid
+            return placement.datastore(places, cluster, wanted, disk.name)
+
+        return find
+
+    # Kept disks that a VM gets
+
+    def _attach(
+        self,
+        plan: Plan,
+        live: Live,
+        vm: Attached,
+        disk: DiskPlan,
+        where: tuple[Inventory, Cluster],
+    ) -> Task:
+        """Take the file into the VM's own directory, then attach it from there."""
+        owner, wanted = plan.ref.owner, disk.existing or ""
+        places, cluster = where
+        datacenter = places.datacenters[cluster.datacenter]
+        stores = _reachable(places, cluster)
+        if not kept.is_id(wanted):
+            raise disk_not_found(disk.name, wanted, owner)
+        for store in stores:
+            source = kept.file(store.name, owner, wanted)
+            if self.kept.is_kept(source, datacenter):
+                holder = self.kept.holder(source, datacenter)
+                if holder is not None:
+                    raise disk_in_use(disk.name, wanted, f"VM {holder}")
+                target = _own_file(vm, store.name, wanted)
+                return self._move(live, ATTACH, source, target, datacenter)
+        for store in stores:
+            target = _own_file(vm, store.name, wanted)
+            if self.kept.is_kept(target, datacenter):
+                return self._reconfigure(live, ATTACH, disks.attachment(disk, target, vm))
+        raise disk_not_found(disk.name, wanted, owner)
+
+    # Disks that outlive their VM
+
+    def keep(self, ref: MachineRef, wanted: Mapping[str, str]) -> Task | None:
+        """One step towards keeping disks of a VM; None when all are where kept disks lie."""
+        live = self.work.own_of(ref)
+        if live is None:
+            return None
+        busy = self.work.busy(live)
+        if busy is not None:
+            return busy
+        begun = self.finish(live, clear=False)
+        if begun is not None:
+            return begun
+        vm = attached(live)
+        now = {name: disk for name, disk in wanted.items() if name in vm.own}
+        if now:
+            return self._detach(live, vm, now)
+        return self._give_back(live, vm, ref.owner, wanted.values())
+
+    def _detach(self, live: Live, vm: Attached, wanted: Mapping[str, str]) -> Task:
+        """Take disks off and write on the VM, in the same step, where their files are to go."""
+        wrong = [disk for disk in wanted.values() if not kept.is_id(disk)]
+        if wrong:
+            raise InvalidSpec(
+                Reason.INVALID_CONFIGURATION, f"{wrong[0]!r} cannot be the id of a kept disk"
+            )
+        edit = disks.detachment(wanted, vm)
+        files = {disk: devices.disk_id(vm.own[name]) for name, disk in wanted.items()}
+        option = vim.option.OptionValue(key=KEPT_KEY, value=json.dumps(files))
+        return self._reconfigure(live, KEEP, edit, option)
+
+    def finish(self, live: Live, *, clear: bool) -> Task | None:
+        """Move the files of disks that were taken off to where kept disks lie.
+
+        A VM that is a copy has the note as well; the mark tells it from the one it speaks of.
+        """
+        files = decode_files(getattr(live.found.get(KEPT), "value", None))
+        mark = Mark.decode(live.record.mark)
+        if not files or mark is None or not valid_mark(mark, live.record.uuid or ""):
+            return None
+        places = self.work.machines.places.get()
+        cluster = places.cluster_of(live.record.host)
+        datacenter = places.datacenters.get(cluster.datacenter) if cluster else None
+        if datacenter is None:
+            raise Transient(
+                Reason.PROVIDER_BUSY, "the VM's host is not known yet; it is looked for again"
+            )
+        for disk, source in files.items():
+            target = kept.file(kept.store_of(source), mark.owner, disk)
+            if source != target and self.kept.is_there(source, datacenter):
+                return self._move(live, KEEP, source, target, datacenter)
+        if not clear:
+            return None
+        gone = vim.option.OptionValue(key=KEPT_KEY, value="")
+        spec = vim.vm.ConfigSpec(extraConfig=[gone])
+        return self.work.reconfigure(live.record.moid, "reconfigure", spec)
+
+    def _give_back(
+        self, live: Live, vm: Attached, owner: Owner, wanted: Iterable[str]
+    ) -> Task | None:
+        """Move files back that were taken for this VM and never attached."""
+        places = self.work.machines.places.get()
+        cluster = places.cluster_of(live.record.host)
+        if cluster is None:
+            return None
+        datacenter = places.datacenters[cluster.datacenter]
+        used = {devices.disk_id(disk) for disk in devices.virtual_disks(vm.devices)}
+        for disk in wanted:
+            for store in _reachable(places, cluster) if kept.is_id(disk) else ():
+                source = _own_file(vm, store.name, disk)
+                if source not in used and self.kept.is_kept(source, datacenter):
+                    target = kept.file(store.name, owner, disk)
+                    return self._move(live, KEEP, source, target, datacenter)
+        return None
+
+    # Tasks
+
+    def _move(
+        self, live: Live, operation: str, source: str, target: str, datacenter: Datacenter
+    ) -> Task:
+        task = self.kept.move(source, target, datacenter)
+        return self.work.follow(task, operation, live.record.moid)
+
+    def _reconfigure(self, live: Live, operation: str, edit: Edit, *options: Any) -> Task:  # noqa: ANN401 - OptionValues
+        slots = vim.option.OptionValue(key=DISKS_KEY, value=devices.encode_slots(edit.slots))
+        spec = vim.vm.ConfigSpec(
+            deviceChange=list(edit.changes),
+            extraConfig=[slots, *options],
+            changeVersion=live.record.change_version,
+        )
+        return self.work.reconfigure(live.record.moid, operation, spec)
+
+
+def decode_files(text: str | None) -> dict[str, str]:
+    """Files of disks on their way, by the ids they are kept under."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        disk: path
+        for disk, path in found.items()
+        if isinstance(path, str) and kept.is_id(str(disk))
+    }
+
+
+def _own_file(vm: Attached, store: str, disk: str) -> str:
+    """The file of an attached disk, in the VM's own directory on that datastore."""
+    home = vm.directory if kept.store_of(vm.path) == store else f"[{store}] {vm.name}"
+    return f"{home}/{disk}.vmdk"
+
+
+def _reachable(places: Inventory, cluster: Cluster) -> list[Datastore]:
+    """Usable datastores that hosts of a cluster see."""
+    seen = {key for host in places.usable_hosts(cluster) for key in host.datastores}
+    found = (places.datastores.get(key) for key in sorted(seen))
+    return [store for store in found if store is not None and store.usable]
+
+
+def _asleep() -> NeedsOperator:
+    return NeedsOperator(
+        Reason.RESTART_REQUIRED, "disks of a suspended VM cannot be changed; wake it"
+    )

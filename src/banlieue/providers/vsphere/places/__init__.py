@@ -1,0 +1,1 @@
+"""What a vCenter offers: places, failure domains, templates, rights."""

@@ -1,0 +1,359 @@
+"""The places of a vCenter: datacenters, clusters, hosts, pools, datastores, networks, folders.
+
+All of it is read in one call and kept for a while; it changes rarely, and a placement fault throws
+it away.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from pyVmomi import vim
+
+from banlieue.providers.vsphere.client.session import Session
+from banlieue.providers.vsphere.client.soap import Found, property_spec, step, walk
+
+_MIB = 1024 * 1024
+_FULL = "fullyAutomated"
+
+_WANTED = (
+    property_spec(vim.Folder, ("name", "parent")),
+    property_spec(vim.Datacenter, ("name", "parent", "vmFolder")),
+    property_spec(
+        vim.ClusterComputeResource,
+        (
+            "name",
+            "parent",
+            "host",
+            "resourcePool",
+            "configurationEx.drsConfig.enabled",
+            "configurationEx.drsConfig.defaultVmBehavior",
+        ),
+    ),
+    property_spec(
+        vim.HostSystem,
+        (
+            "name",
+            "parent",
+            "datastore",
+            "network",
+            "runtime.connectionState",
+            "runtime.inMaintenanceMode",
+            "summary.hardware.numCpuCores",
+            "summary.hardware.memorySize",
+            "summary.quickStats.overallMemoryUsage",
+        ),
+    ),
+    property_spec(vim.ResourcePool, ("name", "parent", "owner")),
+    property_spec(
+        vim.Datastore, ("name", "parent", "summary.accessible", "summary.maintenanceMode")
+    ),
+    property_spec(vim.Network, ("name", "parent")),
+    property_spec(
+        vim.dvs.DistributedVirtualPortgroup,
+        ("name", "parent", "key", "config.distributedVirtualSwitch", "config.uplink"),
+    ),
+    property_spec(vim.DistributedVirtualSwitch, ("name", "uuid")),
+)
+
+_STEPS = (
+    step(
+        vim.Folder,
+        "childEntity",
+        "Folder.childEntity",
+        "Datacenter.vmFolder",
+        "Datacenter.hostFolder",
+        "Datacenter.datastoreFolder",
+        "Datacenter.networkFolder",
+        "ComputeResource.host",
+        "ComputeResource.resourcePool",
+    ),
+    step(vim.Datacenter, "vmFolder", "Folder.childEntity"),
+    step(vim.Datacenter, "hostFolder", "Folder.childEntity"),
+    step(vim.Datacenter, "datastoreFolder", "Folder.childEntity"),
+    step(vim.Datacenter, "networkFolder", "Folder.childEntity"),
+    step(vim.ComputeResource, "host"),
+    step(vim.ComputeResource, "resourcePool", "ResourcePool.resourcePool"),
+    step(vim.ResourcePool, "resourcePool", "ResourcePool.resourcePool"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Anything with a name, and that as people write it: `a/b`, not `a%2fb`."""
+
+    id: str
+    name: str
+    parent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Datacenter(Place):
+    """A datacenter; VMs are made below its VM folder unless told otherwise."""
+
+    vm_folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster(Place):
+    """A compute cluster; `places_vms` tells whether it picks the host of a new VM by itself."""
+
+    datacenter: str
+    pool: str
+    hosts: tuple[str, ...]
+    places_vms: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Host(Place):
+    """A host; `usable` means connected and not in maintenance."""
+
+    usable: bool
+    cpus: int
+    memory_mib: int
+    used_mib: int
+    datastores: frozenset[str]
+    networks: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool(Place):
+    """A resource pool; `owner` is its cluster."""
+
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Datastore(Place):
+    """A datastore; `usable` means accessible and not in maintenance."""
+
+    usable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Network(Place):
+    """A network a card can be put on; `port_group` and `switch_uuid` only on a distributed one."""
+
+    port_group: str | None = None
+    switch_uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All places, by id."""
+
+    root: str
+    folders: Mapping[str, Place] = field(default_factory=dict)
+    datacenters: Mapping[str, Datacenter] = field(default_factory=dict)
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+    datastores: Mapping[str, Datastore] = field(default_factory=dict)
+    networks: Mapping[str, Network] = field(default_factory=dict)
+
+    def datacenter_of(self, place: str | None) -> Datacenter | None:
+        """The datacenter something lies in, by the id of the thing or of its folder."""
+        for found in self._upwards(place):
+            if found.id in self.datacenters:
+                return self.datacenters[found.id]
+        return None
+
+    def path(self, place: str | None) -> tuple[str, ...]:
+        """Names from below the datacenter's own folder down to the thing."""
+        names: list[str] = []
+        for found in self._upwards(place):
+            if found.parent in self.datacenters or found.id in self.datacenters:
+                break
+            names.append(found.name)
+        return tuple(reversed(names))
+
+    def cluster_of(self, host: str | None) -> Cluster | None:
+        """The cluster a host belongs to."""
+        found = self.hosts.get(host or "")
+        return self.clusters.get(found.parent or "") if found else None
+
+    def usable_hosts(self, cluster: Cluster) -> tuple[Host, ...]:
+        """Hosts of a cluster that can take a VM."""
+        hosts = (self.hosts.get(key) for key in cluster.hosts)
+        return tuple(host for host in hosts if host is not None and host.usable)
+
+    def _upwards(self, place: str | None) -> Iterator[Place]:
+        kinds: tuple[Mapping[str, Place], ...] = (
+            self.folders,
+            self.datacenters,
+            self.clusters,
+            self.hosts,
+            self.pools,
+            self.datastores,
+            self.networks,
+        )
+        while place:
+            found = next((kind[place] for kind in kinds if place in kind), None)
+            if found is None:
+                return
+            yield found
+            place = found.parent
+
+
+def read_inventory(session: Session) -> Inventory:
+    """Read all places in one call; raises what the vendor library raises."""
+    root = session.login.content.root_folder
+    found = walk(session, root, vim.Folder, _STEPS, _WANTED)
+    return parse(root, found)
+
+
+def parse(root: str, found: list[Found]) -> Inventory:
+    """The inventory from the objects of a reply; what cannot be read is not there."""
+    by_kind: dict[str, dict[str, Found]] = {}
+    for item in found:
+        if "name" in item.values:
+            by_kind.setdefault(item.kind, {})[item.moid] = item
+    folders = {**by_kind.get("Folder", {}), **by_kind.get("StoragePod", {})}
+    switches = {
+        key: item.get("uuid")
+        for kind, items in by_kind.items()
+        if kind.endswith("DistributedVirtualSwitch")
+        for key, item in items.items()
+    }
+    partial = Inventory(
+        root=root,
+        folders={key: Place(key, _name(item), item.ref("parent")) for key, item in folders.items()},
+        datacenters={
+            key: Datacenter(key, _name(item), item.ref("parent"), item.ref("vmFolder") or "")
+            for key, item in by_kind.get("Datacenter", {}).items()
+        },
+    )
+    return Inventory(
+        root=root,
+        folders=partial.folders,
+        datacenters=partial.datacenters,
+        clusters=dict(_clusters(by_kind.get("ClusterComputeResource", {}), partial)),
+        hosts={key: _host(item) for key, item in by_kind.get("HostSystem", {}).items()},
+        pools={
+            key: Pool(key, _name(item), item.ref("parent"), item.ref("owner"))
+            for key, item in by_kind.get("ResourcePool", {}).items()
+        },
+        datastores={key: _datastore(item) for key, item in by_kind.get("Datastore", {}).items()},
+        networks={
+            **{
+                key: Network(key, _name(item), item.ref("parent"))
+                for key, item in by_kind.get("Network", {}).items()
+            },
+            **dict(_port_groups(by_kind.get("DistributedVirtualPortgroup", {}), switches)),
+        },
+    )
+
+
+def _name(item: Found) -> str:
+    return unquote(item.get("name"))
+
+
+def _clusters(found: Mapping[str, Found], places: Inventory) -> Iterator[tuple[str, Cluster]]:
+    for key, item in found.items():
+        datacenter = places.datacenter_of(item.ref("parent"))
+        pool = item.ref("resourcePool")
+        if datacenter is None or pool is None:
+            continue
+        yield (
+            key,
+            Cluster(
+                id=key,
+                name=_name(item),
+                parent=item.ref("parent"),
+                datacenter=datacenter.id,
+                pool=pool,
+                hosts=item.refs("host"),
+                places_vms=bool(item.get("configurationEx.drsConfig.enabled"))
+                and item.get("configurationEx.drsConfig.defaultVmBehavior") == _FULL,
+            ),
+        )
+
+
+def _host(item: Found) -> Host:
+    return Host(
+        id=item.moid,
+        name=_name(item),
+        parent=item.ref("parent"),
+        usable=item.get("runtime.connectionState") == "connected"
+        and not item.get("runtime.inMaintenanceMode", False),
+        cpus=int(item.get("summary.hardware.numCpuCores", 0)),
+        memory_mib=int(item.get("summary.hardware.memorySize", 0)) // _MIB,
+        used_mib=int(item.get("summary.quickStats.overallMemoryUsage", 0)),
+        datastores=frozenset(item.refs("datastore")),
+        networks=frozenset(item.refs("network")),
+    )
+
+
+def _datastore(item: Found) -> Datastore:
+    return Datastore(
+        id=item.moid,
+        name=_name(item),
+        parent=item.ref("parent"),
+        usable=bool(item.get("summary.accessible"))
+        and item.get("summary.maintenanceMode", "normal") == "normal",
+    )
+
+
+def _port_groups(
+    found: Mapping[str, Found], switches: Mapping[str, str | None]
+) -> Iterator[tuple[str, Network]]:
+    for key, item in found.items():
+        switch = switches.get(item.ref("config.distributedVirtualSwitch") or "")
+        if item.get("config.uplink") or switch is None:
+            continue
+        yield key, Network(key, _name(item), item.ref("parent"), item.get("key"), switch)
+
+
+def below(path: str, *above: str) -> tuple[str, ...] | None:
+    """The steps of a path below a place; None when the path leads past that place.
+
+    Args:
+        path: such as `web/prod`, or from the root `/dc-1/vm/web/prod`.
+        above: names that lead to the place, the outermost first.
+    """
+    steps = tuple(step for step in path.split("/") if step)
+    if path.startswith("/"):
+        for name in above:
+            if name not in steps:
+                return None
+            steps = steps[steps.index(name) + 1 :]
+    return steps
+
+
+class InventoryCache:
+    """The inventory, read again when it is too old or was thrown away. Thread-safe."""
+
+    def __init__(
+        self,
+        session: Session,
+        monotonic: Callable[[], float],
+        max_age: float,
+        reader: Callable[[Session], Inventory] = read_inventory,
+    ) -> None:
+        self._session = session
+        self._monotonic = monotonic
+        self._max_age = max_age
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._known: Inventory | None = None
+        self._read_at = 0.0
+        self._stale = False
+
+    def get(self) -> Inventory:
+        """The inventory, not older than allowed; raises what the vendor library raises."""
+        with self._lock:
+            expired = self._monotonic() - self._read_at > self._max_age
+            if self._known is None or self._stale or expired:
+                self._known = self._reader(self._session)
+                self._read_at = self._monotonic()
+                self._stale = False
+            return self._known
+
+    def last(self) -> Inventory | None:
+        """The inventory as last read, however old; makes no call."""
+        return self._known
+
+    def throw_away(self) -> None:
+        """Read again at the next use, since something is not where it was."""
+        self._stale = True

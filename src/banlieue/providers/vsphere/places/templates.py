@@ -1,0 +1,210 @@
+"""Templates: found by name, path or id, with what a clone of them needs to know."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyVmomi import vim, vmodl
+
+from banlieue.api.reasons import Reason
+from banlieue.providers.vsphere.client.session import Session
+from banlieue.providers.vsphere.client.soap import Found, moid, read
+from banlieue.providers.vsphere.hardware import devices
+from banlieue.providers.vsphere.places.inventory import Datacenter, Inventory, below
+from banlieue.providers.vsphere.watching.census import Census, Entry
+from banlieue.sdk.errors import NeedsOperator
+
+_PATHS = (
+    "name",
+    "config.hardware.device",
+    "config.firmware",
+    "snapshot.currentSnapshot",
+    "snapshot.rootSnapshotList",
+)
+_KIB_PER_GIB = 1024 * 1024
+_MISS_SECONDS = 30.0
+"""How old the list of VMs may be before a name that is not on it is looked up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateDisk:
+    """A disk of a template; `device` is pyVmomi's, for edits, and is never changed."""
+
+    slot: str
+    size_kib: int
+    datastore: str | None
+    device: Any = field(repr=False, compare=False)
+
+    @property
+    def size_gib(self) -> int:
+        """Size in whole GiB, rounded up."""
+        return -(-self.size_kib // _KIB_PER_GIB)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template or VM that machines are cloned from.
+
+    `disks` are in the order of their slots, the first is the boot disk. `cards` are the keys of its
+    network cards. `controllers` are the bus names of its disk controllers by key.
+    """
+
+    moid: str
+    name: str
+    disks: tuple[TemplateDisk, ...]
+    cards: tuple[Any, ...]
+    controllers: Mapping[int, str]
+    firmware: str | None
+    snapshot: str | None
+    snapshots: Mapping[str, str]
+    devices: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def root(self) -> TemplateDisk | None:
+        """The boot disk."""
+        return self.disks[0] if self.disks else None
+
+
+class Templates:
+    """Looks templates up and keeps what was read of them. Thread-safe."""
+
+    def __init__(
+        self,
+        session: Session,
+        census: Census,
+        monotonic: Callable[[], float],
+        max_age: float,
+    ) -> None:
+        self._session = session
+        self._monotonic = monotonic
+        self._max_age = max_age
+        self._census = census
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Template, float]] = {}
+
+    def find(self, wanted: str, places: Inventory, datacenter: Datacenter) -> Template | None:
+        """The template a name, inventory path, id or instance UUID means in a datacenter.
+
+        Raises:
+            NeedsOperator: several templates have that name; a path is needed.
+        """
+        self._census.ensure()
+        entry = self._entry(wanted, places, datacenter)
+        for age in (_MISS_SECONDS, 0.0):
+            if entry is not None:
+                try:
+                    return self.read(entry.moid)
+                except vmodl.fault.ManagedObjectNotFound:
+                    self._census.drop(entry.moid)  # one of the same name may have taken its place
+            self._census.refresh(age)
+            entry = self._entry(wanted, places, datacenter)
+            if entry is None:
+                return None
+        return self.read(entry.moid) if entry else None
+
+    def elsewhere(self, wanted: str, places: Inventory) -> tuple[str, ...]:
+        """Names of the datacenters that have a template of that name, path or id."""
+        return tuple(
+            datacenter.name
+            for datacenter in places.datacenters.values()
+            if _candidates(self._census.all(), wanted, places, datacenter)
+        )
+
+    def datacenter_of(self, template: str, places: Inventory) -> Datacenter | None:
+        """The datacenter a template lies in; None when that is not known."""
+        self._census.ensure()
+        entry = self._census.get(template)
+        return places.datacenter_of(entry.folder) if entry else None
+
+    def read(self, template: str) -> Template:
+        """What a clone of it needs to know, as last read.
+
+        Raises:
+            ManagedObjectNotFound: it is gone.
+        """
+        now = self._monotonic()
+        with self._lock:
+            known, until = self._known.get(template, (None, 0.0))
+        if known is not None and now < until:
+            return known
+        found = read(self._session, {template: vim.VirtualMachine}, _PATHS)[0]
+        made = parse(found)
+        with self._lock:
+            self._known[template] = made, now + self._max_age
+        return made
+
+    def throw_away(self) -> None:
+        """Read again at the next use, since something is not as it was."""
+        with self._lock:
+            self._known.clear()
+
+    def _entry(self, wanted: str, places: Inventory, datacenter: Datacenter) -> Entry | None:
+        hits = _candidates(self._census.all(), wanted, places, datacenter)
+        templates = [entry for entry in hits if entry.template]
+        hits = templates or hits
+        if len(hits) > 1:
+            paths = sorted("/".join((*places.path(entry.folder), entry.name)) for entry in hits)
+            raise NeedsOperator(
+                Reason.IMAGE_NOT_AVAILABLE,
+                f"datacenter {datacenter.name} has {len(hits)} templates named {wanted!r}; "
+                f"give the path of one ({', '.join(paths)})",
+            )
+        return hits[0] if hits else None
+
+
+def _candidates(
+    entries: tuple[Entry, ...], wanted: str, places: Inventory, datacenter: Datacenter
+) -> list[Entry]:
+    """VMs and templates of a datacenter that a name, path or id means."""
+
+    def here(found: Iterable[Entry]) -> list[Entry]:
+        return [
+            entry
+            for entry in found
+            if (place := places.datacenter_of(entry.folder)) and place.id == datacenter.id
+        ]
+
+    uuid = wanted.lower()
+    by_id = here(entry for entry in entries if wanted == entry.moid or uuid == entry.uuid)
+    by_name = by_id or here(entry for entry in entries if entry.name == wanted)
+    path = below(wanted, datacenter.name, "vm") if "/" in wanted else None
+    if by_name or not path:
+        return by_name
+    last = here(entry for entry in entries if entry.name == path[-1])
+    return [entry for entry in last if places.path(entry.folder) == path[:-1]]
+
+
+def parse(found: Found) -> Template:
+    """A template from the reply that describes it."""
+    attached = tuple(found.get("config.hardware.device") or ())
+    buses = devices.controllers(attached)
+    snapshots: dict[str, str] = {}
+    _collect(found.get("snapshot.rootSnapshotList") or (), snapshots)
+    return Template(
+        moid=found.moid,
+        name=found.get("name", ""),
+        disks=tuple(
+            TemplateDisk(
+                slot=devices.slot_of(disk, buses),
+                size_kib=disk.capacityInKB,
+                datastore=moid(disk.backing.datastore)
+                if getattr(disk.backing, "datastore", None)
+                else None,
+                device=disk,
+            )
+            for disk in devices.virtual_disks(attached)
+        ),
+        cards=tuple(devices.network_cards(attached)),
+        controllers=buses,
+        firmware=found.get("config.firmware"),
+        snapshot=found.ref("snapshot.currentSnapshot"),
+        snapshots=snapshots,
+        devices=attached,
+    )
+
+
+def _collect(trees: Any, into: dict[str, str]) -> None:  # noqa: ANN401 - a list of snapshot trees
+    for tree in trees:
+        into.setdefault(tree.name, moid(tree.snapshot))
+        _collect(tree.childSnapshotList or (), into)

@@ -1,0 +1,1 @@
+"""VMs: found, made, changed, taken over, destroyed."""

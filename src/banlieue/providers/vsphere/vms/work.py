@@ -1,0 +1,415 @@
+"""Changes of VMs: power, hardware, disks, marks, destruction; and the tasks they run in."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyVmomi import vim
+
+from banlieue.api.reasons import Reason
+from banlieue.api.types import PowerOffMode, PowerState
+from banlieue.providers.vsphere.client.session import Login, Session
+from banlieue.providers.vsphere.client.soap import Found, moid, read
+from banlieue.providers.vsphere.hardware import cards, devices
+from banlieue.providers.vsphere.hardware.diskwork import DEVICES, MOVES, DiskWork
+from banlieue.providers.vsphere.places import placement
+from banlieue.providers.vsphere.places.inventory import Network
+from banlieue.providers.vsphere.places.placement import Plan
+from banlieue.providers.vsphere.vms.machines import Live, Machines
+from banlieue.providers.vsphere.watching.records import (
+    DISKS,
+    DISKS_KEY,
+    MARK_KEY,
+    NICS,
+    NICS_KEY,
+    SNAPSHOTS,
+    Records,
+    VmRecord,
+)
+from banlieue.providers.vsphere.watching.watcher import Watcher
+from banlieue.sdk.driver import DiskState, MachineRef, NicPlan, Task
+from banlieue.sdk.errors import Foreign, NeedsOperator, Transient
+
+SHUTDOWN = "shutdown-"
+"""What the handle of a guest shutdown begins with; the vCenter has no task for it."""
+
+_ON, _OFF, _SUSPENDED = "poweredOn", "poweredOff", "suspended"
+_POWER = {
+    PowerState.POWERED_ON: _ON,
+    PowerState.POWERED_OFF: _OFF,
+    PowerState.SUSPENDED: _SUSPENDED,
+}
+_SOON = 2.0
+_LATE = 30.0
+"""Seconds to wait when the watch tells the end of a task anyway."""
+
+
+@dataclass(slots=True)
+class _Shutdown:
+    """A guest that was asked to stop."""
+
+    mode: PowerOffMode
+    until: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """Starts changes; each method takes one step and gives its task. Thread-safe."""
+
+    session: Session
+    records: Records
+    watcher: Watcher
+    machines: Machines
+    monotonic: Callable[[], float]
+    disks: DiskWork = field(init=False)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _tasks: dict[str, tuple[str, str]] = field(init=False, default_factory=dict)
+    _shutdowns: dict[str, _Shutdown] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.disks = DiskWork(work=self)
+
+    # Steps
+
+    def update(self, plan: Plan, backend_id: str) -> Task | None:
+        """One step from what is now towards the plan: hardware while off, then power."""
+        live = self.own(plan, backend_id)
+        record = live.record
+        busy = self.busy(live)
+        if busy is not None:
+            return busy
+        if record.power == _OFF and not plan.power_only:
+            step = self._hardware(plan, record)
+            if step is not None:
+                return step
+        if plan.power_only:
+            return None if record.power == _POWER[plan.power] else self._power(plan, record)
+        found = self.disks.step(plan, live)
+        step = found.task or self._interfaces(plan, live)
+        if step is not None:
+            return step
+        if record.power != _POWER[plan.power] and not found.holds_start:
+            return self._power(plan, record)
+        if found.blocked is not None:
+            raise found.blocked
+        if record.power != _OFF and _other_size(plan, record):
+            raise NeedsOperator(
+                Reason.RESTART_REQUIRED, "CPUs and memory change only while the VM is off"
+            )
+        return None
+
+    def _interfaces(self, plan: Plan, live: Live) -> Task | None:
+        """Add cards that are missing and remove those of ours that nobody asks for any more."""
+        record, known = live.record, live.found.get(NICS)
+        names = cards.decode(getattr(known, "value", None))
+        if names is None:
+            return None  # nobody can tell which cards are ours
+        left = {mac: name for mac, name in names.items() if name in plan.left_alone}
+        ours = {mac: name for mac, name in names.items() if mac not in left}
+        attached = live.found.get(DEVICES) or ()
+
+        def find(nic: NicPlan) -> Network:
+            places = self.machines.places.get()
+            cluster = places.cluster_of(record.host) or placement.cluster_of(places, plan)
+            return placement.network(places, cluster, nic.network, nic.name)
+
+        running = record.power == _ON
+        change = cards.change(plan.ref.uuid or "", plan.nics, attached, ours, find, running=running)
+        if change is None:
+            return None
+        if record.power == _SUSPENDED:
+            if plan.power is not PowerState.SUSPENDED:
+                return None  # it is woken or stopped first
+            raise NeedsOperator(
+                Reason.RESTART_REQUIRED, "interfaces of a suspended VM cannot be changed; wake it"
+            )
+        option = vim.option.OptionValue(key=NICS_KEY, value=cards.encode({**left, **change.names}))
+        spec = vim.vm.ConfigSpec(
+            deviceChange=list(change.edits),
+            extraConfig=[option],
+            changeVersion=record.change_version,
+        )
+        return self.reconfigure(record.moid, "reconfigure", spec)
+
+    def _hardware(self, plan: Plan, record: VmRecord) -> Task | None:
+        if not _other_size(plan, record):
+            return None
+        spec = vim.vm.ConfigSpec(
+            numCPUs=plan.cpus if record.cpus != plan.cpus else None,
+            memoryMB=plan.memory_mib if record.memory_mib != plan.memory_mib else None,
+            changeVersion=record.change_version,
+        )
+        return self.reconfigure(record.moid, "reconfigure", spec)
+
+    def _power(self, plan: Plan, record: VmRecord) -> Task | None:
+        wanted = plan.power
+        if wanted == PowerState.SUSPENDED and record.power == _ON:
+            return self.start(record.moid, "suspend", lambda vm: vm.SuspendVM_Task())
+        if wanted == PowerState.POWERED_OFF:
+            return self._power_off(plan, record)
+        return self._power_on(record.moid)
+
+    def _power_on(self, vm: str) -> Task:
+        """Start a VM, or wake one that sleeps."""
+        return self.start(vm, "power-on", lambda vm: vm.PowerOnVM_Task(host=None))
+
+    def _power_off(self, plan: Plan, record: VmRecord) -> Task | None:
+        vm = record.moid
+        if record.power == _SUSPENDED and plan.power_off_mode is not PowerOffMode.HARD:
+            # Its guest is asked once it runs; what it has in memory may not be on disk yet.
+            return self._power_on(vm)
+        with self._lock:
+            shutdown = self._shutdowns.get(vm)
+        expired = shutdown is not None and self.monotonic() >= shutdown.until
+        hard = plan.power_off_mode is PowerOffMode.HARD or record.power != _ON
+        if hard or (expired and plan.power_off_mode is PowerOffMode.TRY_SOFT):
+            with self._lock:
+                self._shutdowns.pop(vm, None)
+            return self.start(vm, "power-off", lambda vm: vm.PowerOffVM_Task())
+        if shutdown is not None and not expired:
+            return Task(SHUTDOWN + vm, "power-off", _SOON)
+        return self._shut_down(plan, vm)
+
+    def _shut_down(self, plan: Plan, vm: str) -> Task | None:
+        """Ask the guest to stop; pull the plug when it has no agent and the mode allows it."""
+        try:
+            self.session.run(lambda login: vim.VirtualMachine(vm, login.ops).ShutdownGuest())
+        except vim.fault.ToolsUnavailable:
+            if plan.power_off_mode is not PowerOffMode.TRY_SOFT:
+                raise
+            return self.start(vm, "power-off", lambda vm: vm.PowerOffVM_Task())
+        until = self.monotonic() + plan.power_off_timeout
+        with self._lock:
+            self._shutdowns[vm] = _Shutdown(plan.power_off_mode, until)
+        self._doubt(vm)
+        return Task(SHUTDOWN + vm, "power-off", _SOON)
+
+    def delete(self, ref: MachineRef) -> Task | None:
+        """One step towards "gone": pull the plug, then destroy; None when there is nothing."""
+        live = self.own_of(ref)
+        if live is None:
+            return None
+        busy = self.busy(live)
+        if busy is not None:
+            return busy
+        vm = live.record.moid
+        self._check_snapshots(live)
+        begun = self.disks.finish(live, clear=False)
+        if begun is not None:
+            return begun
+        if live.record.power != _OFF:
+            return self.start(vm, "delete", lambda vm: vm.PowerOffVM_Task())
+        details = live.record.details
+        foreign = [disk.id for disk in details.disks if disk.name is None] if details else []
+        if foreign:
+            raise NeedsOperator(
+                Reason.FOREIGN_DISK_ATTACHED,
+                f"the VM has disks that were not made for it ({', '.join(foreign)}); detach them",
+            )
+        return self.start(vm, "delete", lambda vm: vm.Destroy_Task())
+
+    def detach(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
+        """Take disks off a VM and leave their files; None when none of them is attached."""
+        live = self.own_of(ref)
+        if live is None:
+            return None
+        wanted = {disk.id for disk in disks}
+        attached = live.found.get("config.hardware.device") or ()
+        buses = devices.controllers(attached)
+        removals = [
+            vim.vm.device.VirtualDeviceSpec(operation="remove", device=disk)
+            for disk in devices.virtual_disks(attached)
+            if wanted & {devices.disk_id(disk), devices.slot_id(devices.slot_of(disk, buses))}
+        ]
+        if not removals:
+            return None
+        if live.found.get(SNAPSHOTS):
+            raise NeedsOperator(
+                Reason.BLOCKED_BY_SNAPSHOT,
+                "the VM has snapshots, which hold on to its disks; delete the snapshots",
+            )
+        busy = self.busy(live)
+        if busy is not None:
+            return busy
+        spec = vim.vm.ConfigSpec(deviceChange=removals, changeVersion=live.record.change_version)
+        return self.reconfigure(live.record.moid, "detach", spec)
+
+    def _check_snapshots(self, live: Live) -> None:
+        """Refuse to destroy disks that only a snapshot still refers to: they go with the VM.
+
+        A disk that was taken off, by us or by a storage driver, keeps its data only as long as no
+        snapshot from before holds on to its file.
+        """
+        snapshots = snapshot_ids(live.found.get(SNAPSHOTS) or ())
+        if not snapshots:
+            return
+        found = read(self.session, dict.fromkeys(snapshots, vim.vm.Snapshot), (DEVICES,))
+        attached = live.found.get(DEVICES) or ()
+        buses = devices.controllers(attached)
+        here = {devices.slot_of(disk, buses) for disk in devices.virtual_disks(attached)}
+        left = sorted({disk for item in found for disk in _left_behind(live, item, here)})
+        if left:
+            raise NeedsOperator(
+                Reason.FOREIGN_DISK_ATTACHED,
+                "snapshots of the VM hold on to disks that must live on "
+                f"({', '.join(left)}); delete the snapshots",
+            )
+
+    def remove_mark(self, ref: MachineRef) -> Task | None:
+        """Take our mark off a VM; None when it has none."""
+        live = self.own_of(ref)
+        if live is None or (live.record.mark is None and live.found.get(DISKS) is None):
+            return None
+        busy = self.busy(live)
+        if busy is not None:
+            return busy
+        # An empty value takes the key away.
+        keys = (MARK_KEY, DISKS_KEY, NICS_KEY)
+        gone = [vim.option.OptionValue(key=key, value="") for key in keys]
+        return self.reconfigure(
+            live.record.moid, "remove-mark", vim.vm.ConfigSpec(extraConfig=gone)
+        )
+
+    # What a step works on
+
+    def own(self, plan: Plan, backend_id: str) -> Live:
+        """The VM of a plan.
+
+        Raises:
+            Transient: it is not there at the moment.
+            Foreign: it has another identity.
+        """
+        live = self.machines.by_id(backend_id)
+        if live is None:
+            raise Transient(Reason.PROVIDER_BUSY, "the VM is gone; it is looked for again")
+        if live.record.uuid != (plan.ref.uuid or "").lower():
+            raise Foreign("the VM has another UUID than this machine; it is left alone")
+        return live
+
+    def own_of(self, ref: MachineRef) -> Live | None:
+        """The VM of the machine's UUID, never one of its name only; None when there is none."""
+        if ref.uuid is None:
+            return None
+        live = self.machines.by_uuid(ref.uuid)
+        if live is None:
+            self.machines.prove_absence(ref)
+        return live
+
+    def busy(self, live: Live) -> Task | None:
+        """Our own unfinished task on the VM; raises when the task is somebody else's."""
+        if not live.tasks:
+            return None
+        with self._lock:
+            for task in live.tasks:
+                if task in self._tasks:
+                    return Task(task, self._tasks[task][0], self._pause(task))
+        raise Transient(
+            Reason.PROVIDER_BUSY, "another task runs on the VM; the step follows when it ends"
+        )
+
+    # Tasks
+
+    def reconfigure(self, vm: str, operation: str, spec: Any) -> Task:  # noqa: ANN401 - a ConfigSpec
+        """Start to change a VM."""
+        return self.start(vm, operation, lambda managed: managed.ReconfigVM_Task(spec=spec))
+
+    def start(self, vm: str, operation: str, call: Callable[[Any], Any]) -> Task:
+        """Start a task on a VM and watch it."""
+
+        def start(login: Login) -> str:
+            return moid(call(vim.VirtualMachine(vm, login.ops)))
+
+        self._doubt(vm)
+        task = self.session.run(start)
+        return self.follow(task, operation, vm)
+
+    def follow(self, task: str, operation: str, vm: str) -> Task:
+        """Watch a task that was started; the handle the SDK keeps."""
+        with self._lock:
+            self._tasks[task] = (operation, vm)
+        self.watcher.add(task)
+        return Task(task, operation, self._pause(task))
+
+    def over(self, task: str) -> None:
+        """Take note of a task's end."""
+        with self._lock:
+            operation, vm = self._tasks.pop(task, ("", ""))
+        if operation in MOVES:
+            self.disks.kept.forget()
+        self.watcher.settle(task)
+        if vm:
+            self._doubt(vm)
+
+    def still(self, task: Task) -> Task:
+        """The task, to be asked about again; one that an earlier process started is watched too."""
+        self.watcher.add(task.handle)
+        return Task(task.handle, task.operation, self._pause(task.handle))
+
+    def _pause(self, task: str) -> float:
+        return _LATE if self.watcher.task(task) is not None else _SOON
+
+    def _doubt(self, vm: str) -> None:
+        """What is known of the VM is not current until the watch tells more, or it is read."""
+        with self.records.lock:
+            record = self.records.get(vm)
+            if record is not None:
+                record.dirty = True
+
+    def poll_shutdown(self, task: Task) -> Task | None:
+        """Whether a guest that was asked to stop did so, or has no time left.
+
+        Raises:
+            Transient: it did not stop in time, and the mode does not allow to pull the plug.
+        """
+        vm = task.handle.removeprefix(SHUTDOWN)
+        with self._lock:
+            shutdown = self._shutdowns.get(vm)
+        if shutdown is None:
+            return None
+        record = self.records.get(vm) if self.watcher.healthy else None
+        if record is None or record.dirty:
+            live = self.machines.by_id(vm)
+            record = live.record if live else None
+        if record is None or record.power == _OFF:
+            with self._lock:
+                self._shutdowns.pop(vm, None)
+            return None
+        if self.monotonic() < shutdown.until:
+            return Task(task.handle, task.operation, _SOON)
+        if shutdown.mode is PowerOffMode.TRY_SOFT:
+            return None  # the next step pulls the plug
+        with self._lock:
+            self._shutdowns.pop(vm, None)
+        raise Transient(
+            Reason.SHUTDOWN_TIMED_OUT,
+            "the guest did not shut down in time; look at its console or use powerOffMode Hard",
+        )
+
+
+def _other_size(plan: Plan, record: VmRecord) -> bool:
+    return (record.cpus, record.memory_mib) != (plan.cpus, plan.memory_mib)
+
+
+def snapshot_ids(trees: Iterable[Any]) -> tuple[str, ...]:
+    """The ids of all snapshots of a VM, from its trees of them."""
+    found: list[str] = []
+    left = list(trees)
+    while left:
+        tree = left.pop()
+        found.append(moid(tree.snapshot))
+        left += tree.childSnapshotList or ()
+    return tuple(found)
+
+
+def _left_behind(live: Live, snapshot: Found, here: set[str]) -> Iterator[str]:
+    """Disks of a snapshot that are not the VM's own, or that the VM has no longer."""
+    attached = snapshot.get(DEVICES) or ()
+    buses = devices.controllers(attached)
+    option, path = live.found.get(DISKS), live.found.get("config.files.vmPathName") or ""
+    slots = devices.decode_slots(getattr(option, "value", None))
+    states = devices.disk_states(attached, slots, path, live.record.name)
+    yield from (state.id for state in states if state.name is None)
+    for disk in devices.virtual_disks(attached):
+        if devices.slot_of(disk, buses) not in here:
+            yield devices.disk_id(disk)
