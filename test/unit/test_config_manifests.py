@@ -58,12 +58,22 @@ def named(kind: str, name: str) -> Object:
 
 
 def rules_of(*roles: str) -> list[Object]:
+    """The rules of roles, with those that they take in by labels."""
     return [
         rule
         for it in COMPONENTS
         if it["kind"] in {"ClusterRole", "Role"} and it["metadata"]["name"] in roles
-        for rule in it.get("rules", ())
+        for role in (it, *taken_in(it))
+        for rule in role.get("rules", ())
     ]
+
+
+def taken_in(role: Object) -> Iterator[Object]:
+    for selector in role.get("aggregationRule", {}).get("clusterRoleSelectors", ()):
+        for it in COMPONENTS:
+            labels = it["metadata"].get("labels", {})
+            if it["kind"] == "ClusterRole" and selector["matchLabels"].items() <= labels.items():
+                yield it
 
 
 def container(deployment: Object) -> Object:
@@ -113,7 +123,10 @@ def test_cluster_wide_names_begin_with_the_namespace() -> None:
     for obj in (*COMPONENTS, *ACCOUNTS):
         if obj["kind"] in NAMESPACED | {"Namespace", "CustomResourceDefinition"}:
             continue
-        assert obj["metadata"]["name"].startswith(f"{names.SYSTEM_NAMESPACE}-"), obj
+        name = obj["metadata"]["name"]
+        # What a provider is bound to is called the same in every installation: the operator knows it.
+        shared = obj["kind"] == "ClusterRole" and name.startswith("banlieue-provider-")
+        assert shared or name.startswith(f"{names.SYSTEM_NAMESPACE}-"), obj
 
 
 def test_no_name_is_used_twice() -> None:
@@ -256,7 +269,7 @@ def test_a_backends_provider_is_set_up_for_that_backend(backend: str) -> None:
     assert labels["pairs"] == {"app.kubernetes.io/component": f"provider-{backend}"}
     assert labels["includeSelectors"], "or one would take the pods of another"
     values = [yaml.safe_load(it["patch"])[0]["value"] for it in kustomization["patches"]]
-    assert values == [backend, f"banlieue-system-provider-{backend}"]
+    assert values == [backend, f"banlieue-provider-{backend}"]
 
 
 # Rights
@@ -280,7 +293,7 @@ def test_the_controller_may_make_machines_of_every_backend() -> None:
 def test_a_provider_may_write_no_machines_but_its_own(backend: str) -> None:
     touched = {
         resource
-        for rule in rules_of("banlieue-system-provider", f"banlieue-system-provider-{backend}")
+        for rule in rules_of(f"banlieue-provider-{backend}")
         if names.INFRASTRUCTURE_GROUP in rule["apiGroups"]
         for resource in rule["resources"]
     }

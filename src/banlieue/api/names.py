@@ -35,6 +35,9 @@ LABEL_PROVIDER = f"{GROUP}/provider"
 LABEL_AGGREGATE_TO_CONTROLLER = f"{GROUP}/aggregate-to-controller"
 """On a ClusterRole: its rules are added to the controller's."""
 
+LABEL_AGGREGATE_TO_PROVIDER = f"{GROUP}/aggregate-to-provider"
+"""On a ClusterRole: its rules are added to those of providers, of all (`any`) or of a backend."""
+
 LABEL_AGGREGATE_TO_OPERATOR = f"{GROUP}/aggregate-to-operator"
 """On a ClusterRole: its rules are added to the operator's."""
 
