@@ -124,7 +124,7 @@ def test_cluster_wide_names_begin_with_the_namespace() -> None:
         if obj["kind"] in NAMESPACED | {"Namespace", "CustomResourceDefinition"}:
             continue
         name = obj["metadata"]["name"]
-        # What a provider is bound to is called the same in every installation: the operator knows it.
+        # What providers are bound to is called the same in every installation, for the operator.
         shared = obj["kind"] == "ClusterRole" and name.startswith("banlieue-provider-")
         assert shared or name.startswith(f"{names.SYSTEM_NAMESPACE}-"), obj
 
