@@ -7,14 +7,13 @@ first that says something definite decides.
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum
 from http.client import HTTPException
 from typing import Any
 
 from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
+from banlieue.providers.vsphere.client.faultrules import OTHERWISE, RULES, Kind, Rule
 from banlieue.providers.vsphere.client.transport import HttpStatus, Unreadable, Untrusted
 from banlieue.sdk.errors import (
     DriverError,
@@ -34,208 +33,6 @@ LOST: tuple[type[Exception], ...] = (OSError, HTTPException, Unreadable)
 
 _NATIVE_TEXT = 1024
 _DEPTH = 4
-
-
-class _Kind(Enum):
-    TRANSIENT = "transient"
-    OPERATOR = "operator"
-    REFUSAL = "refusal"
-    SPEC = "spec"
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """What some faults mean; a vague one is used only if nothing inside it says more."""
-
-    kind: _Kind
-    reason: Reason | None
-    message: str
-    types: tuple[type[Exception], ...]
-    vague: bool = False
-
-
-def _rule(
-    kind: _Kind,
-    reason: Reason | None,
-    message: str,
-    *types: type[Exception],
-    vague: bool = False,
-) -> _Rule:
-    return _Rule(kind, reason, message, types, vague)
-
-
-# Subclasses stand before their bases: NotAuthenticated is a NoPermission, PasswordExpired an
-# InvalidLogin, SSLVerifyFault a HostConnectFault, InaccessibleDatastore an InvalidDatastore.
-_RULES = (
-    _rule(
-        _Kind.OPERATOR,
-        Reason.PROVIDER_AUTH_FAILED,
-        "the vCenter refused the credentials; correct username and password in the Secret",
-        vim.fault.InvalidLogin,
-    ),
-    _rule(
-        _Kind.OPERATOR,
-        Reason.PROVIDER_AUTH_FAILED,
-        "the vCenter ends every session at once; check the account and the vCenter's limits",
-        vim.fault.NotAuthenticated,
-        vmodl.fault.AuthenticationRequired,
-        vmodl.fault.SessionNotFound,
-    ),
-    _rule(
-        _Kind.OPERATOR,
-        Reason.PROVIDER_TLS_INVALID,
-        "a certificate on the way is not trusted; correct caBundle or thumbprints",
-        vim.fault.SSLVerifyFault,
-    ),
-    _rule(
-        _Kind.TRANSIENT,
-        Reason.PROVIDER_UNREACHABLE,
-        "a host does not answer its vCenter; it is tried again",
-        vim.fault.HostConnectFault,
-        vmodl.fault.HostCommunication,
-        vim.fault.InvalidHostState,
-    ),
-    _rule(
-        _Kind.TRANSIENT,
-        Reason.PROVIDER_UNREACHABLE,
-        "a host failed to carry out the step; it is tried again",
-        vim.fault.HostPowerOpFailed,
-        vim.fault.HostConfigFault,
-        vague=True,
-    ),
-    _rule(
-        _Kind.REFUSAL,
-        Reason.INSUFFICIENT_STORAGE,
-        "the storage is full or cannot be reached; free space or choose another storage class",
-        vim.fault.NoDiskSpace,
-        vim.fault.InsufficientStorageSpace,
-        vim.fault.InaccessibleDatastore,
-        vim.fault.NoCompatibleDatastore,
-    ),
-    _rule(
-        _Kind.REFUSAL,
-        Reason.QUOTA_EXCEEDED,
-        "a limit or licence does not suffice; raise it or choose another failure domain",
-        vim.fault.LimitExceeded,
-        vmodl.fault.NotEnoughLicenses,
-        vim.fault.LicenseAssignmentFailed,
-    ),
-    _rule(
-        _Kind.REFUSAL,
-        Reason.INSUFFICIENT_CAPACITY,
-        "processors or memory do not suffice; free some or choose another failure domain",
-        vim.fault.InsufficientResourcesFault,
-        vim.fault.NoActiveHostInCluster,
-    ),
-    _rule(
-        _Kind.REFUSAL,
-        Reason.INSUFFICIENT_CAPACITY,
-        "no host can take the VM; free capacity or choose another failure domain",
-        vim.fault.NoCompatibleHost,
-        vague=True,
-    ),
-    _rule(
-        _Kind.TRANSIENT,
-        Reason.PROVIDER_BUSY,
-        "the vCenter works on it already; it is tried again",
-        vim.fault.TaskInProgress,
-        vim.fault.ConcurrentAccess,
-        vim.fault.ResourceInUse,
-        vim.fault.FileLocked,
-        vim.fault.MethodDisabled,
-        vim.fault.InvalidState,
-        vmodl.fault.ManagedObjectNotFound,
-    ),
-    _rule(
-        _Kind.OPERATOR,
-        Reason.IMAGE_NOT_AVAILABLE,
-        "a file or snapshot of the image is missing; restore the template",
-        vim.fault.FileNotFound,
-        vim.fault.SnapshotFault,
-    ),
-    _rule(
-        _Kind.REFUSAL,
-        Reason.NETWORK_NOT_AVAILABLE,
-        "a network cannot be used from there; correct the Provider's network class",
-        vim.fault.CannotAccessNetwork,
-    ),
-    _rule(
-        _Kind.REFUSAL,
-        Reason.STORAGE_CLASS_NOT_AVAILABLE,
-        "a datastore cannot be used from there; correct the Provider's storage class",
-        vim.fault.InvalidDatastore,
-        vim.fault.CannotAccessVmDisk,
-        vim.fault.CannotAccessFile,
-    ),
-    _rule(
-        _Kind.REFUSAL,
-        Reason.INSUFFICIENT_CAPACITY,
-        "a placement rule forbids it there; choose another failure domain",
-        vim.fault.RuleViolation,
-    ),
-    _rule(
-        _Kind.SPEC,
-        Reason.INVALID_CONFIGURATION,
-        "the folder cannot take VMs; correct the folder",
-        vim.fault.InvalidFolder,
-    ),
-    _rule(
-        _Kind.OPERATOR,
-        Reason.OWNERSHIP_CONFLICT,
-        "the name is taken by another VM or file; rename or remove that",
-        vim.fault.DuplicateName,
-        vim.fault.AlreadyExists,
-        vim.fault.FileAlreadyExists,
-    ),
-    _rule(
-        _Kind.OPERATOR,
-        Reason.RESTART_REQUIRED,
-        "the change comes into force only while the VM is off; restart it",
-        vim.fault.MemoryHotPlugNotSupported,
-        vim.fault.CpuHotPlugNotSupported,
-    ),
-    _rule(
-        _Kind.TRANSIENT,
-        Reason.GUEST_AGENT_NOT_READY,
-        "VMware Tools do not run in the guest; start them or use powerOffMode Hard",
-        vim.fault.ToolsUnavailable,
-    ),
-    _rule(
-        _Kind.OPERATOR,
-        Reason.PROVIDER_VERSION_UNSUPPORTED,
-        "this vCenter is too old for the step; upgrade it",
-        vmodl.fault.MethodNotFound,
-    ),
-    _rule(
-        _Kind.SPEC,
-        Reason.UNSUPPORTED_BY_PROVIDER,
-        "the vCenter does not support this configuration; change the spec",
-        vmodl.fault.NotSupported,
-        vmodl.fault.NotImplemented,
-        vim.fault.VirtualHardwareCompatibilityIssue,
-    ),
-    _rule(
-        _Kind.SPEC,
-        Reason.INVALID_CONFIGURATION,
-        "the vCenter refused the configuration; correct the spec",
-        vmodl.fault.InvalidArgument,
-        vim.fault.InvalidName,
-        vim.fault.VmConfigFault,
-        vim.fault.VmValidateMaxDevice,
-        vim.fault.CustomizationFault,
-        vim.fault.OutOfBounds,
-        vague=True,
-    ),
-    _rule(
-        _Kind.TRANSIENT,
-        None,
-        "the vCenter did not finish the step in time; it is tried again",
-        vim.fault.Timedout,
-        vmodl.fault.RequestCanceled,
-    ),
-)
-
-_OTHERWISE = _rule(_Kind.TRANSIENT, None, "the vCenter failed to carry out the step")
 
 
 def driver_error(
@@ -306,21 +103,21 @@ def _of_fault(error: Any, otherwise: Reason, *, nothing_made: bool) -> DriverErr
             f"{_object_name(telling.object)}; grant it",
             native=native,
         )
-    rule = rule or _OTHERWISE
-    kinds: dict[_Kind, type[DriverError]] = {
-        _Kind.TRANSIENT: Transient,
-        _Kind.OPERATOR: NeedsOperator,
-        _Kind.REFUSAL: Refused if nothing_made else NeedsOperator,
-        _Kind.SPEC: InvalidSpec,
+    rule = rule or OTHERWISE
+    kinds: dict[Kind, type[DriverError]] = {
+        Kind.TRANSIENT: Transient,
+        Kind.OPERATOR: NeedsOperator,
+        Kind.REFUSAL: Refused if nothing_made else NeedsOperator,
+        Kind.SPEC: InvalidSpec,
     }
     return kinds[rule.kind](rule.reason or otherwise, rule.message, native=native)
 
 
-def _most_telling(error: Any) -> tuple[Any, _Rule | None]:  # noqa: ANN401 - any fault
+def _most_telling(error: Any) -> tuple[Any, Rule | None]:  # noqa: ANN401 - any fault
     """The fault that decides, and what it means; no rule for a plain want of permission."""
-    vague: tuple[Any, _Rule] | None = None
+    vague: tuple[Any, Rule] | None = None
     for fault in _unfolded(error, _DEPTH):
-        rule = next((rule for rule in _RULES if isinstance(fault, rule.types)), None)
+        rule = next((rule for rule in RULES if isinstance(fault, rule.types)), None)
         if rule is None and isinstance(fault, vim.fault.NoPermission):
             return fault, None
         if rule is not None and not rule.vague:
