@@ -6,16 +6,20 @@ it away.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from urllib.parse import unquote
 
 from pyVmomi import vim
 
 from banlieue.providers.vsphere.client.session import Session
-from banlieue.providers.vsphere.client.soap import Found, property_spec, step, walk
+from banlieue.providers.vsphere.client.soap import Found, moid, property_spec, step, walk
 
 _MIB = 1024 * 1024
+_GIB = 1024 * _MIB
 _FULL = "fullyAutomated"
+_POD_ENABLED = "podStorageDrsEntry.storageDrsConfig.podConfig.enabled"
+_GROUPS = "configurationEx.group"
 
 _WANTED = (
     property_spec(vim.Folder, ("name", "parent")),
@@ -27,6 +31,7 @@ _WANTED = (
             "parent",
             "host",
             "resourcePool",
+            "environmentBrowser",
             "configurationEx.drsConfig.enabled",
             "configurationEx.drsConfig.defaultVmBehavior",
         ),
@@ -40,6 +45,7 @@ _WANTED = (
             "network",
             "runtime.connectionState",
             "runtime.inMaintenanceMode",
+            "runtime.inQuarantineMode",
             "summary.hardware.numCpuCores",
             "summary.hardware.memorySize",
             "summary.quickStats.overallMemoryUsage",
@@ -47,12 +53,28 @@ _WANTED = (
     ),
     property_spec(vim.ResourcePool, ("name", "parent", "owner")),
     property_spec(
-        vim.Datastore, ("name", "parent", "summary.accessible", "summary.maintenanceMode")
+        vim.Datastore,
+        (
+            "name",
+            "parent",
+            "summary.accessible",
+            "summary.maintenanceMode",
+            "summary.freeSpace",
+        ),
     ),
+    property_spec(vim.StoragePod, ("name", "parent", _POD_ENABLED)),
     property_spec(vim.Network, ("name", "parent")),
+    property_spec(vim.OpaqueNetwork, ("name", "parent", "summary")),
     property_spec(
         vim.dvs.DistributedVirtualPortgroup,
-        ("name", "parent", "key", "config.distributedVirtualSwitch", "config.uplink"),
+        (
+            "name",
+            "parent",
+            "key",
+            "config.distributedVirtualSwitch",
+            "config.uplink",
+            "config.segmentId",
+        ),
     ),
     property_spec(vim.DistributedVirtualSwitch, ("name", "uuid")),
 )
@@ -79,6 +101,14 @@ _STEPS = (
 )
 
 
+class ZoneKind(StrEnum):
+    """What the failure domains of a Provider are."""
+
+    CLUSTER = "ComputeCluster"
+    POOL = "ResourcePool"
+    GROUP = "HostGroup"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Anything with a name, and that as people write it: `a/b`, not `a%2fb`."""
@@ -97,17 +127,23 @@ class Datacenter(Place):
 
 @dataclass(frozen=True, slots=True)
 class Cluster(Place):
-    """A compute cluster; `places_vms` tells whether it picks the host of a new VM by itself."""
+    """A compute cluster, or the part of one that a failure domain is (`places.zones`).
+
+    `places_vms` tells whether it picks the host of a new VM by itself; `browser` is the object that
+    tells what its hosts support; `groups` are the hosts of its host groups, by name.
+    """
 
     datacenter: str
     pool: str
     hosts: tuple[str, ...]
     places_vms: bool
+    browser: str | None = None
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Host(Place):
-    """A host; `usable` means connected and not in maintenance."""
+    """A host; `usable` means connected and neither in maintenance nor in quarantine."""
 
     usable: bool
     cpus: int
@@ -129,14 +165,38 @@ class Datastore(Place):
     """A datastore; `usable` means accessible and not in maintenance."""
 
     usable: bool
+    free_gib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pod(Place):
+    """A datastore cluster; `recommends` tells whether it balances its datastores by itself."""
+
+    recommends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A storage policy, and the datastores that fulfil it."""
+
+    id: str
+    name: str
+    datastores: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Network(Place):
-    """A network a card can be put on; `port_group` and `switch_uuid` only on a distributed one."""
+    """A network a card can be put on.
+
+    `port_group`, `switch_uuid` and the switch's name only on a distributed one; `opaque` is id and
+    type of one that another manager owns; `segment` is the id of an NSX segment.
+    """
 
     port_group: str | None = None
     switch_uuid: str | None = None
+    switch: str | None = None
+    opaque: tuple[str, str] | None = None
+    segment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +211,10 @@ class Inventory:
     pools: Mapping[str, Pool] = field(default_factory=dict)
     datastores: Mapping[str, Datastore] = field(default_factory=dict)
     networks: Mapping[str, Network] = field(default_factory=dict)
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    """By name; only those that somebody names."""
+    kind: ZoneKind = ZoneKind.CLUSTER
 
     def datacenter_of(self, place: str | None) -> Datacenter | None:
         """The datacenter something lies in, by the id of the thing or of its folder."""
@@ -196,11 +260,16 @@ class Inventory:
             place = found.parent
 
 
-def read_inventory(session: Session) -> Inventory:
-    """Read all places in one call; raises what the vendor library raises."""
+def read_inventory(session: Session, kind: ZoneKind = ZoneKind.CLUSTER) -> Inventory:
+    """Read all places in one call; raises what the vendor library raises.
+
+    The groups of clusters name all their VMs, so they are read only where they are failure domains.
+    """
     root = session.login.content.root_folder
-    found = walk(session, root, vim.Folder, _STEPS, _WANTED)
-    return parse(root, found)
+    groups = (property_spec(vim.ClusterComputeResource, (_GROUPS,)),)
+    more = groups if kind is ZoneKind.GROUP else ()
+    found = walk(session, root, vim.Folder, _STEPS, (*_WANTED, *more))
+    return replace(parse(root, found), kind=kind)
 
 
 def parse(root: str, found: list[Found]) -> Inventory:
@@ -211,7 +280,7 @@ def parse(root: str, found: list[Found]) -> Inventory:
             by_kind.setdefault(item.kind, {})[item.moid] = item
     folders = {**by_kind.get("Folder", {}), **by_kind.get("StoragePod", {})}
     switches = {
-        key: item.get("uuid")
+        key: (item.get("uuid"), _name(item))
         for kind, items in by_kind.items()
         if kind.endswith("DistributedVirtualSwitch")
         for key, item in items.items()
@@ -240,7 +309,12 @@ def parse(root: str, found: list[Found]) -> Inventory:
                 key: Network(key, _name(item), item.ref("parent"))
                 for key, item in by_kind.get("Network", {}).items()
             },
+            **dict(_opaque_networks(by_kind.get("OpaqueNetwork", {}))),
             **dict(_port_groups(by_kind.get("DistributedVirtualPortgroup", {}), switches)),
+        },
+        pods={
+            key: Pod(key, _name(item), item.ref("parent"), bool(item.get(_POD_ENABLED)))
+            for key, item in by_kind.get("StoragePod", {}).items()
         },
     )
 
@@ -266,6 +340,12 @@ def _clusters(found: Mapping[str, Found], places: Inventory) -> Iterator[tuple[s
                 hosts=item.refs("host"),
                 places_vms=bool(item.get("configurationEx.drsConfig.enabled"))
                 and item.get("configurationEx.drsConfig.defaultVmBehavior") == _FULL,
+                browser=item.ref("environmentBrowser"),
+                groups={
+                    group.name: tuple(moid(host) for host in group.host)
+                    for group in item.get(_GROUPS) or ()
+                    if isinstance(group, vim.cluster.HostGroup)
+                },
             ),
         )
 
@@ -276,7 +356,8 @@ def _host(item: Found) -> Host:
         name=_name(item),
         parent=item.ref("parent"),
         usable=item.get("runtime.connectionState") == "connected"
-        and not item.get("runtime.inMaintenanceMode", False),
+        and not item.get("runtime.inMaintenanceMode", False)
+        and not item.get("runtime.inQuarantineMode", False),
         cpus=int(item.get("summary.hardware.numCpuCores", 0)),
         memory_mib=int(item.get("summary.hardware.memorySize", 0)) // _MIB,
         used_mib=int(item.get("summary.quickStats.overallMemoryUsage", 0)),
@@ -292,17 +373,38 @@ def _datastore(item: Found) -> Datastore:
         parent=item.ref("parent"),
         usable=bool(item.get("summary.accessible"))
         and item.get("summary.maintenanceMode", "normal") == "normal",
+        free_gib=int(item.get("summary.freeSpace", 0)) // _GIB,
     )
 
 
+def _opaque_networks(found: Mapping[str, Found]) -> Iterator[tuple[str, Network]]:
+    for key, item in found.items():
+        told = item.get("summary")
+        known = getattr(told, "opaqueNetworkId", None), getattr(told, "opaqueNetworkType", None)
+        if known[0] and known[1]:
+            opaque = (str(known[0]), str(known[1]))
+            yield key, Network(key, _name(item), item.ref("parent"), opaque=opaque)
+
+
 def _port_groups(
-    found: Mapping[str, Found], switches: Mapping[str, str | None]
+    found: Mapping[str, Found], switches: Mapping[str, tuple[str | None, str]]
 ) -> Iterator[tuple[str, Network]]:
     for key, item in found.items():
-        switch = switches.get(item.ref("config.distributedVirtualSwitch") or "")
-        if item.get("config.uplink") or switch is None:
+        uuid, name = switches.get(item.ref("config.distributedVirtualSwitch") or "", (None, ""))
+        if item.get("config.uplink") or uuid is None:
             continue
-        yield key, Network(key, _name(item), item.ref("parent"), item.get("key"), switch)
+        yield (
+            key,
+            Network(
+                id=key,
+                name=_name(item),
+                parent=item.ref("parent"),
+                port_group=item.get("key"),
+                switch_uuid=uuid,
+                switch=name,
+                segment=item.get("config.segmentId"),
+            ),
+        )
 
 
 def below(path: str, *above: str) -> tuple[str, ...] | None:

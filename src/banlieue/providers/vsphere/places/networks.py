@@ -1,0 +1,84 @@
+"""What a network class means: which network a card is put on, and which kind of card. Pure.
+
+The key `portGroup` of a class's target names a standard or distributed port group, an NSX segment
+or an opaque network: by name, by `switch/name` where switches have groups of one name, by inventory
+path, by managed object id, or by the id of the segment. `adapter` is the kind of card.
+"""
+
+from enum import StrEnum
+
+from banlieue.providers.vsphere.places.inventory import Cluster, Inventory, Network, below
+from banlieue.providers.vsphere.places.stores import NotReachable
+from banlieue.sdk.driver import Target
+
+NETWORK_KEY = "portGroup"
+ADAPTER_KEY = "adapter"
+
+KEYS = frozenset({NETWORK_KEY, ADAPTER_KEY})
+
+
+class Adapter(StrEnum):
+    """The kind of a network card, as its guest sees it."""
+
+    VMXNET3 = "vmxnet3"
+    E1000E = "e1000e"
+    E1000 = "e1000"
+
+
+def adapter(target: Target) -> Adapter:
+    """The kind of card of a network class; raises `NotReachable` for a word that means none."""
+    value = str(target.get(ADAPTER_KEY, Adapter.VMXNET3))
+    try:
+        return Adapter(value.lower())
+    except ValueError:
+        words = ", ".join(Adapter)
+        raise NotReachable(f"{ADAPTER_KEY} {value!r} of its target is not one of {words}") from None
+
+
+def find(inventory: Inventory, cluster: Cluster, target: Target) -> Network:
+    """The one network a class means that is reachable from a cluster; raises `NotReachable`."""
+    adapter(target)
+    value = target.get(NETWORK_KEY)
+    if value is None or str(value) == "":
+        raise NotReachable(f"its target lacks the key {NETWORK_KEY!r}; name one there")
+    wanted = str(value)
+    reachable = {key for host in inventory.usable_hosts(cluster) for key in host.networks}
+    here = inventory.datacenters[cluster.datacenter]
+    named = [
+        network
+        for network in inventory.networks.values()
+        if (place := inventory.datacenter_of(network.id)) is not None
+        and place.id == here.id
+        and _is_meant(inventory, network, wanted, here.name)
+    ]
+    usable = [network for network in named if network.id in reachable]
+    if len(usable) > 1:
+        ways = ", ".join(sorted(_precisely(network) for network in usable))
+        raise NotReachable(
+            f"{len(usable)} port groups named {wanted!r} are reachable from cluster "
+            f"{cluster.name}; rename one, or give one as {ways}"
+        )
+    if usable:
+        return usable[0]
+    if named:
+        raise NotReachable(
+            f"port group {wanted!r} is not reachable from any connected host of cluster "
+            f"{cluster.name}"
+        )
+    raise NotReachable(f"datacenter {here.name} has no port group {wanted!r}")
+
+
+def _is_meant(inventory: Inventory, network: Network, wanted: str, datacenter: str) -> bool:
+    if wanted in {network.id, network.name, network.segment, *(network.opaque or ())[:1]}:
+        return True
+    if network.switch is not None and wanted == f"{network.switch}/{network.name}":
+        return True
+    if "/" not in wanted:
+        return False
+    path = below(wanted, datacenter, "network")
+    return bool(path) and inventory.path(network.id) == path
+
+
+def _precisely(network: Network) -> str:
+    """How a network is named so that no other one is meant."""
+    return f"{network.switch}/{network.name}" if network.switch else network.id
