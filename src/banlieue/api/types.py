@@ -91,6 +91,9 @@ Cidr = Annotated[
     str, StringConstraints(min_length=4, max_length=49, pattern="^[0-9a-fA-F:.]+/[0-9]{1,3}$")
 ]
 
+Port = Annotated[int, Ge(1), Le(65535)]
+"""A TCP port."""
+
 ProviderID = Annotated[
     str,
     StringConstraints(min_length=1, max_length=512, pattern=r"^[a-z][a-z0-9+.-]*://[^ ]+$"),

@@ -8,11 +8,12 @@ from typing import Annotated, ClassVar
 from annotated_types import MaxLen
 from pydantic import Field
 
-from banlieue.api.markers import AGE, Column, Definition, list_map
+from banlieue.api.markers import AGE, LIST_SET, Column, Definition, list_map
 from banlieue.api.meta import Conditions, Model, NameRef, Resource, ResourceObject
 from banlieue.api.names import plural
 from banlieue.api.resources import PROVIDER_CLASSES
 from banlieue.api.types import (
+    Cidr,
     Count,
     LabelKey,
     LabelMap,
@@ -20,8 +21,10 @@ from banlieue.api.types import (
     Line,
     NamespaceName,
     ObjectName,
+    Port,
     Quantity,
 )
+from banlieue.api.v1alpha1.affinity import Affinity
 
 
 class GroupVersionKind(Model):
@@ -51,9 +54,14 @@ class PullPolicy(StrEnum):
 class Image(Model):
     """The container image of the provider process."""
 
-    repository: Line = Field(description="Registry and name, without tag.")
+    repository: Line | None = Field(
+        default=None,
+        description="Registry and name, without tag. Default: that of the operator's image.",
+    )
     tag: Annotated[str, MaxLen(128)] | None = Field(
-        default=None, description="Tag, or digest with its algorithm. Default: our own version."
+        default=None,
+        description="Tag, or digest with its algorithm, such as `sha256:` and 64 digits. Default: "
+        "that of the operator's image, so that an upgrade takes the providers along.",
     )
     pull_policy: PullPolicy = Field(
         default=PullPolicy.IF_NOT_PRESENT, description="When the node fetches the image."
@@ -91,6 +99,29 @@ class Toleration(Model):
     )
     toleration_seconds: Count | None = Field(
         default=None, description="How long a NoExecute taint is tolerated. Absent: for ever."
+    )
+
+
+class NetworkAccess(Model):
+    """What the pod may connect to, beside the cluster's name service."""
+
+    backend_addresses: Annotated[list[Cidr], MaxLen(64)] = Field(
+        default_factory=list,
+        description="Networks the endpoints of the Providers, and what they refer to, are in. "
+        "Default: an endpoint that is an address, else any address at the endpoint's port.",
+    )
+    backend_ports: Annotated[list[Port], MaxLen(32), LIST_SET] = Field(
+        default_factory=list,
+        description="Further TCP ports of the backend, such as 443 of the hosts that images are "
+        "sent to. Those of the endpoints are always open.",
+    )
+    api_server_addresses: Annotated[list[Cidr], MaxLen(16)] = Field(
+        default_factory=list,
+        description="Networks the Kubernetes API servers are in. Default: any address.",
+    )
+    api_server_ports: Annotated[list[Port], MaxLen(8), LIST_SET] = Field(
+        default_factory=list,
+        description="TCP ports of the Kubernetes API servers. Default: 443 and 6443.",
     )
 
 
@@ -133,6 +164,14 @@ class ProviderClassSpec(Model):
     )
     tolerations: Annotated[list[Toleration], MaxLen(32)] = Field(
         default_factory=list, description="Node taints the pod tolerates."
+    )
+    affinity: Affinity | None = Field(
+        default=None, description="Where the pod is placed, beyond nodeSelector."
+    )
+    network_policy: NetworkAccess | None = Field(
+        default=None,
+        description="Makes a NetworkPolicy for each Provider that lets its pod reach what is "
+        "listed here and nothing else; `{}` is enough. Absent: none is made.",
     )
     priority_class_name: ObjectName | None = Field(
         default=None, description="PriorityClass of the pod. Default: the cluster's."
