@@ -300,10 +300,10 @@ def test_a_provider_may_write_no_machines_but_its_own(backend: str) -> None:
     assert touched == {f"{backend}machines", f"{backend}machines/status"}
 
 
-def test_nobody_but_a_provider_reads_secrets_and_only_in_the_install_namespace() -> None:
+def test_nobody_but_a_static_provider_reads_secrets_and_only_in_the_install_namespace() -> None:
     readers = [
         (it["kind"], it["metadata"]["name"])
-        for it in COMPONENTS
+        for it in (*COMPONENTS, *ACCOUNTS)
         for rule in it.get("rules", ())
         if {"secrets", "*"} & set(rule["resources"]) and {"", "*"} & set(rule["apiGroups"])
     ]

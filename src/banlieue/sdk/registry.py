@@ -20,6 +20,12 @@ def backend_names() -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
 
 
+def own_backend_names() -> tuple[str, ...]:
+    """Names of the backends that this distribution itself brings, sorted; imports none of them."""
+    points = entry_points(group=GROUP)
+    return tuple(sorted({it.name for it in points if it.dist and it.dist.name == "banlieue"}))
+
+
 def load_backend(name: str) -> Backend[Any]:
     """Import the backend of that name; raises `UnknownBackend` naming those that exist."""
     for point in entry_points(group=GROUP, name=name):
