@@ -50,6 +50,7 @@ RUN python3 -m venv --without-pip /opt/venv \
 # ---- this distribution, in a tree of its own: a change of it makes one small layer -------------
 FROM libraries AS package
 COPY LICENSE README.md pyproject.toml /source/
+COPY config /source/config
 COPY src /source/src
 RUN /opt/tools/bin/pip wheel --no-index --no-deps --no-build-isolation -w /dist /source \
     && /opt/tools/bin/pip --python /opt/venv/bin/python install --root /package \

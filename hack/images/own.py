@@ -20,7 +20,12 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 # What .dockerignore lets into the build, and what decides how it is built.
 _RECIPE: Final = ("Dockerfile", ".dockerignore")
-_CONTENT: Final = ("LICENSE", "README.md", "hack/images/slim.py", "pyproject.toml", "src")
+# What the distribution carries of config, as pyproject.toml names it.
+MANIFESTS: Final = ("admission", "default", "manager", "providers/base", "rbac")
+_CONTENT: Final = (
+    *("LICENSE", "README.md", "hack/images/slim.py", "pyproject.toml", "src"),
+    *(f"config/{folder}" for folder in MANIFESTS),
+)
 _LOCKS: Final = ("requirements/build.txt", "requirements/image.txt")
 
 # A build of a changed tree adds about ten images, most of them empty: after some fifty of those

@@ -1,5 +1,7 @@
 """Which objects an install is made of: decided without a cluster."""
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import yaml
 
 import banlieue
 from banlieue.api import names
+from banlieue.bootstrap import packed
 from banlieue.bootstrap.objects import in_order, key_of, resource_of, stream, title
 from banlieue.bootstrap.plan import (
     GRANT,
@@ -18,6 +21,7 @@ from banlieue.bootstrap.plan import (
 )
 from banlieue.bootstrap.release import Release, VersionError, semantic_version
 from banlieue.sdk.registry import own_backend_names
+from hack.images.own import MANIFESTS, ROOT
 
 Object = dict[str, Any]
 OWN = own_backend_names()
@@ -276,3 +280,32 @@ def test_a_grant_needs_a_namespace_and_a_backend() -> None:
 def test_the_stream_reads_back_as_the_plan() -> None:
     for plan in every_plan(Target("platform")):
         assert list(yaml.safe_load_all(stream(plan))) == plan
+
+
+# What the distribution carries
+
+
+def test_the_wheel_and_the_image_carry_every_folder_that_is_read() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packed = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert packed == {f"config/{it}": f"banlieue/bootstrap/manifests/{it}" for it in MANIFESTS}
+    text = (ROOT / "config/default/kustomization.yaml").read_text(encoding="utf-8")
+    folders = {it.removeprefix("../") for it in yaml.safe_load(text)["resources"]}
+    assert folders | {"default", "providers/base"} == {*MANIFESTS, "crd"}
+
+
+def test_what_kustomize_can_and_we_cannot_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "folder", lambda: tmp_path)
+    for text in ("namePrefix: x-", "labels: [{pairs: {a: b}, fields: []}]\nresources: [one.yaml]"):
+        (tmp_path / "one.yaml").write_text("kind: ConfigMap\nmetadata: {name: one}\n")
+        (tmp_path / "kustomization.yaml").write_text(text)
+        packed._read.cache_clear()
+        with pytest.raises(packed.ManifestError, match="use"):
+            packed.read(".")
+    (tmp_path / "kustomization.yaml").write_text("resources: [two.yaml]")
+    packed._read.cache_clear()
+    with pytest.raises(packed.ManifestError, match=r"missing: .*two\.yaml"):
+        packed.read(".")
+    packed._read.cache_clear()

@@ -18,8 +18,14 @@ def tree(tmp_path: Path) -> Path:
         _write(root / name, name)
     _write(root / "hack/images/slim.py", "slim")
     _write(root / "src/banlieue/__init__.py", '__version__ = "7.8.9"\n')
+    for folder in own.MANIFESTS:
+        _write(root / "config" / folder / "role.yaml", "role")
     _write(root / "docs/page.md", "page")
     return root
+
+
+def _folder(path: str, folders: set[str]) -> str:
+    return next((it for it in folders if path.startswith(f"{it}/")), path)
 
 
 def test_what_is_let_into_the_build_is_what_makes_an_image_stale() -> None:
@@ -30,11 +36,18 @@ def test_what_is_let_into_the_build_is_what_makes_an_image_stale() -> None:
     assert "*" in lines
     named = {path.relative_to(own.ROOT).as_posix() for path in image.sources()}
     named -= {"Dockerfile", ".dockerignore"}
-    assert {"src" if path.startswith("src/") else path for path in named} == let_in
+    assert {_folder(path, let_in) for path in named} == let_in
 
 
 @pytest.mark.parametrize(
-    "changed", [*SOURCES, "src/banlieue/new.py", "requirements/image.txt", "hack/images/slim.py"]
+    "changed",
+    [
+        *SOURCES,
+        "src/banlieue/new.py",
+        "requirements/image.txt",
+        "hack/images/slim.py",
+        "config/rbac/role.yaml",
+    ],
 )
 def test_a_change_of_what_is_built_in_makes_the_image_stale(tree: Path, changed: str) -> None:
     image = OwnImage("localhost/banlieue:dev", root=tree)
@@ -45,7 +58,9 @@ def test_a_change_of_what_is_built_in_makes_the_image_stale(tree: Path, changed:
     assert image.digest() != before
 
 
-@pytest.mark.parametrize("changed", ["docs/page.md", "src/banlieue/__pycache__/x.pyc"])
+@pytest.mark.parametrize(
+    "changed", ["docs/page.md", "src/banlieue/__pycache__/x.pyc", "config/samples/vm.yaml"]
+)
 def test_other_changes_do_not(tree: Path, changed: str) -> None:
     image = OwnImage("localhost/banlieue:dev", root=tree)
     before = image.digest()

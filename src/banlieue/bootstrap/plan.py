@@ -13,7 +13,7 @@ from typing import Any, Final
 from banlieue.api import names
 from banlieue.api.crd.render import crd
 from banlieue.api.kinds import KINDS
-from banlieue.bootstrap import manifests
+from banlieue.bootstrap import packed
 from banlieue.bootstrap.objects import in_order
 from banlieue.bootstrap.release import DEVELOPMENT_IMAGE, LABEL_VERSION, Release
 from banlieue.sdk.kube import Obj
@@ -64,9 +64,9 @@ def operator_plan(target: Target, *, default_classes: bool = True) -> list[Obj]:
         target: where and what.
         default_classes: whether the operator makes a ProviderClass per backend when it starts.
     """
-    pairs = manifests.pairs_of(manifests.DEFAULT)
-    found = [manifests.labelled(definition, pairs) for definition in definitions()]
-    found += manifests.read(manifests.DEFAULT)
+    pairs = packed.pairs_of(packed.DEFAULT)
+    found = [packed.labelled(definition, pairs) for definition in definitions()]
+    found += packed.read(packed.DEFAULT)
     placed = _placed(found, target)
     if not default_classes:
         _skip_classes(placed)
@@ -105,7 +105,7 @@ def provider_plan(backend: str, target: Target, *, system_namespace: str = "") -
         raise PlanError(f"{backend!r} is no name of a backend, such as vsphere")
     found = [_of_backend(obj, backend) for obj in _base(backend)]
     found += _roles_of(backend)
-    (namespace,) = (it for it in manifests.read(manifests.DEFAULT) if it["kind"] == "Namespace")
+    (namespace,) = (it for it in packed.read(packed.DEFAULT) if it["kind"] == "Namespace")
     namespace["metadata"].setdefault("labels", {})[names.LABEL_IN_USE] = "true"
     placed = _placed([namespace, *found], target)
     if system_namespace and system_namespace != target.namespace:
@@ -147,7 +147,7 @@ def grant_plan(
     metadata = {
         "name": GRANT,
         "namespace": namespace,
-        "labels": manifests.pairs_of(manifests.PROVIDER_BASE),
+        "labels": packed.pairs_of(packed.PROVIDER_BASE),
     }
     role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]}
     binding = {
@@ -173,13 +173,13 @@ GRANT: Final = "banlieue-provider-user-data"
 
 def _base(backend: str) -> list[Obj]:
     pairs = {COMPONENT: f"provider-{backend}"}
-    found = manifests.read(manifests.PROVIDER_BASE)
-    return [manifests.labelled(obj, pairs, selectors=True) for obj in found]
+    found = packed.read(packed.PROVIDER_BASE)
+    return [packed.labelled(obj, pairs, selectors=True) for obj in found]
 
 
 def _of_backend(obj: Obj, backend: str) -> Obj:
     """An object of the base for one backend: kustomize's nameSuffix and the overlay's patches."""
-    own = {(it["kind"], it["metadata"]["name"]) for it in manifests.read(manifests.PROVIDER_BASE)}
+    own = {(it["kind"], it["metadata"]["name"]) for it in packed.read(packed.PROVIDER_BASE)}
     made: Obj = _replaced(obj, lambda text: text.replace(_BACKEND, backend))
     made["metadata"]["name"] += f"-{backend}"
     for reference in (*made.get("subjects", ()), made.get("roleRef") or {}):
@@ -199,7 +199,7 @@ def _roles_of(backend: str) -> list[Obj]:
     wanted = {"any", backend}
     return [
         obj
-        for obj in manifests.read(manifests.DEFAULT)
+        for obj in packed.read(packed.DEFAULT)
         if obj["kind"] == "ClusterRole"
         and (
             obj["metadata"]["name"] == f"banlieue-provider-{backend}"

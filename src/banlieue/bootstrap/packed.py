@@ -36,6 +36,8 @@ def folder() -> Path:
     Raises:
         ManifestError: neither is there.
     """
+    # An editable installation has a copy beside its metadata, which is as old as that is; it is not
+    # beside this file.
     checkout = Path(__file__).resolve().parents[3] / "config"
     for found in (_PACKED, checkout):
         if (found / DEFAULT / KUSTOMIZATION).is_file():
