@@ -192,6 +192,17 @@ class Reason(StrEnum):
         "The ProviderClass is of another backend; the old workload stays.",
     )
     SERVED_ELSEWHERE = "ServedElsewhere", _WAIT, "Another process holds the Provider's Lease."
+    WORKLOAD_NOT_READY = "WorkloadNotReady", _WAIT, "The pod that serves the Provider is not ready."
+    WORKLOAD_CONFLICT = (
+        "WorkloadConflict",
+        _CONFLICT,
+        "An object of the workload's name was made by somebody else; it is left alone.",
+    )
+    WORKLOAD_REFUSED = (
+        "WorkloadRefused",
+        _WAIT,
+        "The API server refused an object of the workload.",
+    )
     KIND_NOT_INSTALLED = (
         "KindNotInstalled",
         _WAIT,
@@ -520,7 +531,6 @@ RESERVED = frozenset(
         Reason.USER_DATA_NOT_GRANTED,
         Reason.GUEST_BOOTSTRAP_FAILED,
         # Backends that ask, classes that changed their meaning, faults of ours
-        Reason.VM_PAUSED,
         Reason.STORAGE_MAPPING_CHANGED,
         Reason.NETWORK_MAPPING_CHANGED,
         Reason.INTERNAL_ERROR,
@@ -572,6 +582,15 @@ class EventReason(_Worded):
     PROVIDER_RECOVERED = "ProviderRecovered", "The endpoint answers again."
     SERVED_ELSEWHERE = "ServedElsewhere", "Another process holds the Provider's Lease."
     PROVIDER_TLS_INVALID = "ProviderTLSInvalid", "The endpoint's certificate is not trusted."
+    PROVIDER_IN_USE = "ProviderInUse", "A deleted Provider waits for its machines to go first."
+    WORKLOAD_CREATED = "WorkloadCreated", "What serves the Provider was made."
+    WORKLOAD_UPDATED = "WorkloadUpdated", "What serves the Provider was changed or put right."
+    WORKLOAD_REMOVED = "WorkloadRemoved", "What served the Provider was taken away."
+    WORKLOAD_CONFLICT = (
+        "WorkloadConflict",
+        "An object of the workload's name was made by somebody else; it is left alone.",
+    )
+    WORKLOAD_REFUSED = "WorkloadRefused", "The API server refused an object of the workload."
     NAMESPACE_REFUSED = (
         "NamespaceRefused",
         "A machine of a namespace that allowedNamespaces leaves out asked for the Provider.",

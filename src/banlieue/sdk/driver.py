@@ -267,7 +267,8 @@ class MachineState:
     `nics` is None where the driver cannot tell which interfaces there are, or which are ours: then
     nobody takes one for missing. `lost_disks` are names of disks that a plan of ours made or
     attached and that somebody else took off since: never made anew. `last_boot` is when it was last
-    powered on or restarted, as far as the backend tells: RFC 3339 in UTC.
+    powered on or restarted, as far as the backend tells: RFC 3339 in UTC. `question` is what the
+    backend asks and waits with the VM until an admin has answered, in its own words, bounded.
     """
 
     name: str
@@ -287,6 +288,7 @@ class MachineState:
     foreign_task: bool = False
     held: bool = False
     last_boot: str | None = None
+    question: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,12 +296,16 @@ class Task:
     """Unfinished work on the backend.
 
     `handle` is the backend's own id of it and goes into `status.task`; `poll_after` is how many
-    seconds to wait before asking again when no change feed reports it.
+    seconds to wait before asking again when no change feed reports it. `seconds_left` is there when
+    the work has a deadline, such as that of a guest that was asked to stop. `question` is what the
+    backend waits with the work for an admin to answer.
     """
 
     handle: str
     operation: str
     poll_after: float = 5.0
+    seconds_left: float | None = None
+    question: str | None = None
 
 
 RESTART = "restart"

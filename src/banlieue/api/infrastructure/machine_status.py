@@ -51,6 +51,10 @@ class TaskStatus(Model):
     )
     operation: Word = Field(description="What the job does, such as create.")
     started_at: Time | None = Field(default=None, description="When it was started.")
+    deadline: Time | None = Field(
+        default=None,
+        description="When its time is up, such as that of a guest that was asked to stop.",
+    )
 
 
 class Failures(Model):

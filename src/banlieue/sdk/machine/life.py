@@ -19,7 +19,7 @@ from banlieue.sdk.errors import DriverError, NeedsOperator
 from banlieue.sdk.features import unhonoured
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
 from banlieue.sdk.kube import Key, NotFound, Obj
-from banlieue.sdk.machine import disks, drift, epochs, plan, writes
+from banlieue.sdk.machine import disks, drift, epochs, plan, stopped, writes
 from banlieue.sdk.machine.bootstrap import read_bootstrap
 from banlieue.sdk.machine.correction import note_correction
 from banlieue.sdk.machine.ownership import check_ours, rebind_uuid, told_move
@@ -88,6 +88,8 @@ _WORK = {
 
 def awaiting(scope: Scope, task: Task) -> Wait:
     """The outcome of a pass that ends with work running on the backend."""
+    if task.question is not None:
+        return stopped.waiting_for_answer(task.question, task.poll_after)
     leaving = scope.machine.metadata.deletion_timestamp is not None
     reason = Reason.DELETING if leaving else _WORK.get(task.operation, Reason.UPDATING)
     return Wait(reason, f"the backend is working on it: {task.operation}", task.poll_after)

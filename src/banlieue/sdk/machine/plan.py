@@ -27,6 +27,7 @@ from banlieue.sdk.machine import disks
 from banlieue.sdk.machine.adopted import left_alone
 from banlieue.sdk.machine.ownership import wanted_mark
 from banlieue.sdk.machine.scope import Scope
+from banlieue.sdk.machine.stopped import seconds_to_stop
 from banlieue.sdk.provider import capabilities
 
 
@@ -68,7 +69,7 @@ def make_plan(scope: Scope, where: FailureDomain, image: Image | None = None) ->
         nics=nics,
         power=desired.power,
         power_off_mode=spec.wanted_power_off_mode,
-        power_off_timeout=float(spec.wanted_power_off_timeout_seconds),
+        power_off_timeout=seconds_to_stop(scope),
         removals=disks.removals(scope),
         left_alone=left_alone(spec, [nic.name for nic in nics]),
         tags=dict(spec.tags),
@@ -104,7 +105,7 @@ def power_plan(scope: Scope, seen: MachineState) -> MachinePlan[Any]:
         power=scope.desired.power,
         # What a move left behind is never woken to be shut down: another has its addresses by now.
         power_off_mode=PowerOffMode.HARD if left and asleep else spec.wanted_power_off_mode,
-        power_off_timeout=float(spec.wanted_power_off_timeout_seconds),
+        power_off_timeout=seconds_to_stop(scope),
         power_only=True,
     )
 

@@ -21,6 +21,7 @@ from banlieue.sdk.machine import (
     moving,
     report,
     restart,
+    stopped,
     teardown,
 )
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
@@ -59,6 +60,7 @@ PHASES = (
     life.record_seen,
     epochs.stay_behind,
     moving.sync_mark,
+    stopped.unanswered,
     restart.restart,
     life.converge,
     correction.tell_corrected,

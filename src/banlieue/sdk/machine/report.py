@@ -20,7 +20,6 @@ from banlieue.api.infrastructure.machine import (
     MachineStatus,
     Missing,
     Move,
-    TaskStatus,
 )
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.types import PowerState
@@ -30,6 +29,7 @@ from banlieue.sdk.errors import DriverError, Refused
 from banlieue.sdk.machine import wording
 from banlieue.sdk.machine.disk_drift import DiskProblem
 from banlieue.sdk.machine.drift import DISKS, NICS, POWER, Desired
+from banlieue.sdk.machine.stopped import task_status
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 
 _NOBODY_KNOWS = frozenset({Reason.PROVIDER_UNREACHABLE, Reason.ABSENCE_UNPROVEN})
@@ -82,7 +82,7 @@ def status_of(report: Report) -> MachineStatus:
     status.missing = (before.missing or Missing(since=report.now)) if report.missing else None
     status.move = report.move
     status.last_restart_time = report.restarted or before.last_restart_time
-    status.task = _task(before.task, report)
+    status.task = task_status(before.task, report.task, report.now)
     status.failures = Failures(count=report.failures) if report.failures else None
     status.last_backend_error = _backend_error(before.last_backend_error, report)
     if isinstance(report.error, Refused) and not provisioned and machine.spec.placement:
@@ -147,15 +147,6 @@ def _interfaces(nics: tuple[NicState, ...] | None) -> list[ObservedInterface] | 
         if nic.name is not None
     }
     return list(named.values())
-
-
-def _task(before: TaskStatus | None, report: Report) -> TaskStatus | None:
-    task = report.task
-    if task is None:
-        return None
-    same = before is not None and before.id == task.handle
-    started = before.started_at if before is not None and same else report.now
-    return TaskStatus(id=task.handle, operation=task.operation, started_at=started)
 
 
 def _backend_error(before: BackendError | None, report: Report) -> BackendError | None:
@@ -232,6 +223,8 @@ def _as_before(report: Report, kind: ConditionType) -> Finding:
 
 
 def _power(report: Report) -> Finding:
+    if isinstance(report.outcome, Wait) and report.outcome.reason is Reason.VM_PAUSED:
+        return false(ConditionType.POWER_STATE_SYNCED, *_why(report.outcome))
     if report.seen is None:
         return _unseen_power(report)
     if POWER not in report.differing:

@@ -1,6 +1,7 @@
 """The driver of the simulated backend: one session to one simulated world."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from banlieue.api.reasons import Reason
@@ -261,7 +262,8 @@ class SimulatedDriver:
         """Ask the guest; TrySoft has the world force it in the end."""
         force = plan.power_off_mode == PowerOffMode.TRY_SOFT
         timeout = plan.power_off_timeout
-        return _task(self._session.call(method, vm=vm["id"], timeout=timeout, force=force))
+        task = _task(self._session.call(method, vm=vm["id"], timeout=timeout, force=force))
+        return replace(task, seconds_left=timeout)
 
     def delete(self, ref: MachineRef) -> Task | None:
         """Take one step: power off, then destroy."""
