@@ -16,7 +16,7 @@ from banlieue.sdk.simulated.connect import Worlds
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import Latencies, State
 from banlieue.sdk.testing.memory_api import Backup, MemoryApi
-from test.simulation import host, platform
+from test.simulation import host, platform, shortcuts
 from test.simulation.backend import SimWorld
 from test.simulation.host import Leases, SimProcess
 from test.simulation.loop import Handle, VirtualClock, VirtualLoop
@@ -33,7 +33,8 @@ class Cluster:
         self.rng = Random(seed)
         self.loop = VirtualLoop(Random(self.rng.getrandbits(64)), shuffle=self.rng.random() < 0.7)
         self.clock = VirtualClock(self.loop)
-        self.api = MemoryApi(now=self.clock.now)
+        self.api = MemoryApi(now=self.clock.now, share=True)
+        shortcuts.watch_for_changes(self.api)
         self.lines: list[str] = []
         self.network = Network(
             self.api, self.loop, self.clock, Random(self.rng.getrandbits(64)), log=self.log

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from banlieue.api.meta import Model
-from banlieue.sdk.reconcile import Clock
+from banlieue.sdk.kube import Obj
+from banlieue.sdk.reconcile import Change, Clock
 from banlieue.sdk.runtime import cache, queue, streams
 from banlieue.sdk.simulated import world
+from banlieue.sdk.testing.memory_api import MemoryApi
 
 _WITHOUT_REFERENCES = 2
 """The version of the format in which equal objects give equal bytes."""
@@ -21,8 +23,7 @@ _WITHOUT_REFERENCES = 2
 
 def take() -> None:
     """Take them all, in this process."""
-    cache._encode = _encode
-    cache._decode = marshal.loads  # type: ignore[assignment]  # more general
+    cache._encode = cache._decode = _itself  # type: ignore[assignment]  # stored as it is
     for module in (queue, streams):
         setattr(module, _happens.__name__.strip("_"), _happens)
     setattr(Model, "from_api", classmethod(_parsed))  # noqa: B010 - a method is not to be assigned
@@ -34,29 +35,48 @@ def _parsed(cls: type[Model], value: Mapping[str, Any]) -> Model:
 
     Passes copy what they change, as they copy what a cache gives them. `VERIFY` makes sure.
     """
-    try:
-        known = (cls, _encode(value))
-    except ValueError:
-        return cls.model_validate(value)  # no plain data
-    found = _PARSED.get(known)
-    if found is None:
+    known = (cls, id(value))
+    held = _PARSED.get(known)
+    if held is None:
         if len(_PARSED) >= _MOST_PARSED:
             _PARSED.clear()
-        found = _PARSED[known] = cls.model_validate(value)
-    elif VERIFY and found != cls.model_validate(value):
+        # With the object, so that nothing else gets its number.
+        held = _PARSED[known] = (value, cls.model_validate(value))
+    elif VERIFY and held[1] != cls.model_validate(value):
         raise AssertionError(f"somebody changed a {cls.__name__} that others read, too")
-    return found
+    return held[1]
 
 
 VERIFY = bool(os.environ.get("BANLIEUE_SIMULATION_VERIFY"))
 """Whether to compare what is shared with what it was made from, whenever it is used again."""
 
-_PARSED: dict[tuple[type[Model], bytes], Model] = {}
+_PARSED: dict[tuple[type[Model], int], tuple[Mapping[str, Any], Model]] = {}
 _MOST_PARSED = 4000
 
 
-def _encode(obj: Mapping[str, Any]) -> bytes:
-    """What the cache keeps of an object; the API of the simulator has no managed fields."""
+def _itself(obj: Obj) -> Obj:
+    """What caches keep of an object, and show: all of them the one that the API server stores."""
+    return obj
+
+
+def watch_for_changes(api: MemoryApi) -> None:
+    """With `VERIFY`, make sure that nobody changes an object that all of them share."""
+    if not VERIFY:
+        return
+    written: dict[int, tuple[Obj, bytes]] = {}
+
+    def compare(change: Change) -> None:
+        for obj in (change.old, change.new):
+            if obj is None:
+                continue
+            held = written.setdefault(id(obj), (obj, _bytes(obj)))
+            if held[1] != _bytes(obj):
+                raise AssertionError(f"somebody changed {change.key} where it is stored")
+
+    api.subscribe(compare)
+
+
+def _bytes(obj: Obj) -> bytes:
     return marshal.dumps(cast("Any", obj), _WITHOUT_REFERENCES)
 
 

@@ -159,6 +159,8 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 - the value of a field
 
 
 def _to_data(value: object) -> Any:  # noqa: ANN401 - JSON data
+    if isinstance(value, list | tuple):
+        return [item if type(item) in _SCALARS else _to_data(item) for item in value]
     if isinstance(value, Model):
         return value.to_api()
     if isinstance(value, StrEnum):
@@ -167,8 +169,6 @@ def _to_data(value: object) -> Any:  # noqa: ANN401 - JSON data
         return format_time(value)
     if isinstance(value, Mapping):
         return {str(key): _to_data(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_data(item) for item in value]
     return value
 
 
@@ -181,6 +181,8 @@ def format_time(value: datetime) -> str:
 def _whole_seconds_utc(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("a time needs a zone")
+    if value.tzinfo is UTC and not value.microsecond:
+        return value
     return value.astimezone(UTC).replace(microsecond=0)
 
 

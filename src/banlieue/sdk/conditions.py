@@ -55,17 +55,25 @@ def merge(
     for finding in sorted(found, key=lambda item: item.type):
         old = before.get(finding.type)
         since = old.last_transition_time if old and old.status == finding.status else now
+        message = shorten(finding.message)
+        if old and _says(old) == (finding.status, finding.reason, message, generation):
+            merged.append(old)  # a value: nobody changes one, and making it anew is dear
+            continue
         merged.append(
             Condition(
                 type=finding.type,
                 status=finding.status,
                 reason=finding.reason,
-                message=shorten(finding.message),
+                message=message,
                 last_transition_time=since,
                 observed_generation=generation,
             )
         )
     return merged
+
+
+def _says(condition: Condition) -> tuple[ConditionStatus, str, str, int | None]:
+    return condition.status, condition.reason, condition.message, condition.observed_generation
 
 
 def shorten(message: str) -> str:

@@ -377,7 +377,12 @@ def account(password: str, rng: Random) -> Account:
     return Account(salt=salt, digest=digest(salt, password))
 
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
 def _json(answer: object) -> Json:
+    if type(answer) in _SCALARS:
+        return answer
     if isinstance(answer, BaseModel):
         return answer.model_dump(mode="json")
     if isinstance(answer, list | tuple):

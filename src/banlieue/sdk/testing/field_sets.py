@@ -59,6 +59,45 @@ def _collect(value: Value, path: Path, found: list[tuple[Path, Value]]) -> None:
             _collect(entry, (*path, item), found)
 
 
+def difference(old: Value, new: Value) -> tuple[list[Path], list[Path]]:
+    """Paths of the leaves of `new` that `old` has not or has otherwise, and of those it lacks."""
+    changed: list[Path] = []
+    gone: list[Path] = []
+    _compare(old, new, (), changed, gone)
+    return changed, gone
+
+
+_ABSENT = object()
+
+
+def _compare(old: Value, new: Value, path: Path, changed: list[Path], gone: list[Path]) -> None:
+    if old == new and type(old) is type(new):
+        return
+    before, after = _members(old, path), _members(new, path)
+    if before and after:
+        for step, value in after.items():
+            _compare(before.get(step, _ABSENT), value, (*path, step), changed, gone)
+        for step, value in before.items():
+            if step not in after:
+                _compare(value, _ABSENT, (*path, step), changed, gone)
+        return
+    there = {} if old is _ABSENT else dict(leaves(old, path))
+    mine = {} if new is _ABSENT else dict(leaves(new, path))
+    changed += [it for it, value in mine.items() if there.get(it, _ABSENT) != value]
+    gone += [it for it in there if it not in mine]
+
+
+def _members(value: Value, path: Path) -> dict[str | Item, Value] | None:
+    """What stands below a map, or a list that merges by key; None for every leaf."""
+    if isinstance(value, dict):
+        return value
+    name = path[-1] if path and isinstance(path[-1], str) else ""
+    keys = MERGE_KEYS.get(name) if isinstance(value, list) else None
+    if not keys or keys == ("",):
+        return None
+    return {_item_key(entry, keys): entry for entry in value}
+
+
 def _item_key(entry: Value, keys: tuple[str, ...]) -> Item:
     return tuple((key, entry if key == "" else entry.get(key)) for key in keys)
 

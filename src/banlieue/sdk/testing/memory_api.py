@@ -82,7 +82,17 @@ Backup = dict[tuple[Resource, Key], Stored]
 class MemoryApi:
     """An `ApiClient` whose server is a dictionary; see the module's text for its use."""
 
-    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), share: bool = False
+    ) -> None:
+        """Make an empty server.
+
+        Args:
+            now: its clock.
+            share: whether its answers are the stored objects themselves, which nobody may change,
+                rather than copies.
+        """
+        self._shown: Callable[[Obj], Obj] = _itself if share else clone
         self.cache = MemoryCache()
         self.calls: list[Call] = []
         self._now = now
@@ -214,7 +224,7 @@ class MemoryApi:
         """Read one object live."""
 
         def read(_call: Call) -> Obj:
-            return clone(self._stored(resource, key).obj)
+            return self._shown(self._stored(resource, key).obj)
 
         return await self._serve(Call("get", resource, key), read)
 
@@ -231,7 +241,7 @@ class MemoryApi:
 
         def read(_call: Call) -> Obj:
             found.extend(
-                clone(obj)
+                self._shown(obj)
                 for obj in self.look(resource)
                 if namespace in {"", Key.of(obj).namespace}
                 and selectors.matches_labels(obj["metadata"].get("labels") or {}, label_selector)
@@ -342,7 +352,7 @@ class MemoryApi:
         call.changed = True
         stored = Stored(fresh, {(call.manager, ""): owned})
         self._commit(call.resource, call.key, None, stored, own=True)
-        return clone(fresh)
+        return self._shown(fresh)
 
     def _apply(self, call: Call, obj: Obj) -> Obj:
         before = self._stored(call.resource, call.key)
@@ -353,16 +363,18 @@ class MemoryApi:
         part = {STATUS: obj.get(STATUS, {})} if call.subresource else dict(obj)
         if not call.subresource:
             part.pop(STATUS, None)
-        wanted = dict(owned_leaves(without_nulls(part)))
+        part = without_nulls(part)
+        wanted = dict(owned_leaves(part))
         owner = (call.manager, call.subresource)
         owned = copy_owned(before.owned)
         others = set[field_sets.Path]().union(*(s for o, s in owned.items() if o != owner))
         after = Stored(clone(before.obj), owned)
         field_sets.discard_all(after.obj, owned.get(owner, set()) - set(wanted) - others)
-        there = before.leaves(STATUS) if call.subresource else {}
-        for path, value in wanted.items():
-            if path not in there or there[path] != value:
-                field_sets.assign(after.obj, path, value)
+        there = {name: before.obj[name] for name in part if name in before.obj}
+        changed, _ = field_sets.difference(there, part)
+        for path in changed:
+            if path in wanted:
+                field_sets.assign(after.obj, path, wanted[path])
         hand_over(before, after, owner)
         owned[owner] = set(wanted)
         return self._write(call, before, after)
@@ -374,7 +386,8 @@ class MemoryApi:
             self._commit(call.resource, call.key, before, after, own=True)
         else:
             before.owned = after.owned
-        return clone(after.obj)
+            return self._shown(before.obj)
+        return self._shown(after.obj)
 
     @staticmethod
     def _check_finalizers(before: Obj, after: Obj) -> None:
@@ -443,3 +456,7 @@ class MemoryApi:
 
     def _new_uid(self) -> str:
         return str(uuid.UUID(int=next(self._uids)))
+
+
+def _itself(obj: Obj) -> Obj:
+    return obj

@@ -1,6 +1,6 @@
 """An object as the in-memory server stores it, and the rules of what a write may change."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,30 +14,12 @@ FieldOwner = tuple[str, str]
 """A field manager and the subresource it writes through."""
 
 
-Leaves = dict[field_sets.Path, Any]
-
-
 @dataclass(slots=True)
 class Stored:
     """An object and who owns which of its fields; the object is replaced, never changed."""
 
     obj: Obj
     owned: dict[FieldOwner, set[field_sets.Path]] = field(default_factory=dict)
-    parts: dict[str, Leaves] = field(default_factory=dict)
-
-    def leaves(self, part: str) -> Leaves:
-        """Leaves of one top-level member; computed once, as the object stays as it is."""
-        found = self.parts.get(part)
-        if found is None:
-            found = dict(owned_leaves({part: self.obj[part]})) if part in self.obj else {}
-            self.parts[part] = found
-        return found
-
-    def share_leaves(self, before: "Stored", changed: Collection[str]) -> None:
-        """Take over what was computed of the members that did not change."""
-        for part, found in before.parts.items():
-            if part not in changed:
-                self.parts[part] = found
 
 
 def copy_owned(
@@ -74,11 +56,19 @@ def finalizers(obj: Obj) -> list[str]:
 
 def owned_leaves(obj: Obj) -> Iterator[tuple[field_sets.Path, Any]]:
     """Leaves a field manager can own: all but identity and what the server writes."""
-    skip = {*SERVER_FIELDS, "name", "namespace", "managedFields"}
-    for path, value in field_sets.leaves(obj):
-        if path[0] in {"apiVersion", "kind"} or (path[0] == "metadata" and path[1:2][0] in skip):
-            continue
-        yield path, value
+    return field_sets.leaves(_ownable(obj))
+
+
+_NOBODYS = frozenset({*SERVER_FIELDS, "name", "namespace", "managedFields"})
+
+
+def _ownable(obj: Obj) -> Obj:
+    found = {name: obj[name] for name in obj if name not in {"apiVersion", "kind"}}
+    if meta := found.pop("metadata", None):
+        found["metadata"] = {name: meta[name] for name in meta if name not in _NOBODYS}
+        if not found["metadata"]:
+            del found["metadata"]
+    return found
 
 
 def restrict(before: Obj, after: Obj, subresource: str) -> Obj:
@@ -87,9 +77,11 @@ def restrict(before: Obj, after: Obj, subresource: str) -> Obj:
     What stays is shared with `before`: stored objects never change.
     """
     if subresource:
-        merged, source = {**before, "metadata": {**before["metadata"]}}, without_nulls(after)
+        merged = {**before, "metadata": {**before["metadata"]}}
+        source = without_nulls({STATUS: after.get(STATUS)})
     else:
-        merged, source = without_nulls(after), before
+        merged = without_nulls({name: after[name] for name in after if name != STATUS})
+        source = before
     merged.pop(STATUS, None)
     if source.get(STATUS) is not None:
         merged[STATUS] = source[STATUS]
@@ -102,13 +94,9 @@ def restrict(before: Obj, after: Obj, subresource: str) -> Obj:
 def hand_over(before: Stored, after: Stored, owner: FieldOwner) -> None:
     """Give every leaf that changed to `owner`, and forget the ownership of vanished ones."""
     mine = after.owned.setdefault(owner, set())
-    parts = before.obj.keys() | after.obj.keys()
-    moved = {part for part in parts if before.obj.get(part) != after.obj.get(part)}
-    after.share_leaves(before, moved)
-    for part in moved:
-        old, new = before.leaves(part), after.leaves(part)
-        changed = {path for path, value in new.items() if path not in old or old[path] != value}
-        lost = changed | (old.keys() - new.keys())
+    changed, gone = field_sets.difference(_ownable(before.obj), _ownable(after.obj))
+    lost = {*changed, *gone}
+    if lost:
         for paths in after.owned.values():
             paths.difference_update(lost)
         mine.update(changed)
