@@ -21,6 +21,7 @@ from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import Connection, FailureDomain
 from banlieue.sdk.testing.conformance_target import ConformanceTarget, RawVm
+from test.kit.imagefiles import ova
 from test.kit.soapproxy import SoapProxy
 from test.kit.soaprules import drop_reply
 from test.kit.taps import Words, calls_of, words_of
@@ -84,7 +85,8 @@ class VSphereTarget(ConformanceTarget):
                 "password": SecretStr(password),
             },
             capabilities=self.capabilities,
-            thumbprints=(self.proxy.thumbprint,),
+            # Image files go past the proxy, to where the vCenter says.
+            thumbprints=(self.proxy.thumbprint, self.vcenter.thumbprint),
         )
 
     # Planning
@@ -94,6 +96,9 @@ class VSphereTarget(ConformanceTarget):
 
     def machine_spec(self) -> MachineSpec:
         return VSphereMachineSpec.model_construct()
+
+    def image_content(self) -> bytes:
+        return ova()
 
     # An admin's view
 

@@ -14,6 +14,7 @@ from banlieue.providers.vsphere.client.creates import Creates, Stage
 from banlieue.providers.vsphere.client.session import Session, Timings
 from banlieue.providers.vsphere.client.soap import moid
 from banlieue.providers.vsphere.client.transport import operation
+from banlieue.providers.vsphere.images.images import Images
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.providers.vsphere.places import domains, privileges
 from banlieue.providers.vsphere.places.inventory import InventoryCache
@@ -22,6 +23,7 @@ from banlieue.providers.vsphere.vms.adopting import Adopting
 from banlieue.providers.vsphere.vms.machines import Machines
 from banlieue.providers.vsphere.vms.making import CREATE, SLOT, Making
 from banlieue.providers.vsphere.vms.marking import Marking
+from banlieue.providers.vsphere.vms.redacting import Redacting
 from banlieue.providers.vsphere.vms.restarts import REBOOT, Restarts
 from banlieue.providers.vsphere.vms.work import SHUTDOWN, Work
 from banlieue.providers.vsphere.watching.census import Census, Entry
@@ -38,10 +40,13 @@ from banlieue.sdk.driver import (
     MachineRef,
     MachineState,
     MissingPrivilege,
+    Target,
     Task,
 )
 from banlieue.sdk.errors import InvalidSpec, Transient
 from banlieue.sdk.identity import Mark, Owner, valid_mark
+from banlieue.sdk.image.ports import ImageImport, ImportTask
+from banlieue.sdk.image.transfers import Transfers
 from banlieue.sdk.powers import Candidate, Changes, KeptDisk
 
 Plan = MachinePlan[VSphereMachineSpec]
@@ -60,6 +65,8 @@ class VSphereDriver:
         creates: Creates,
         timings: Timings,
         monotonic: Callable[[], float],
+        *,
+        settings: Target | None = None,
     ) -> None:
         self._session = session
         self._capabilities = capabilities
@@ -96,6 +103,7 @@ class VSphereDriver:
             monotonic=monotonic,
         )
         self._marking = Marking(machines=self._machines, work=self._work)
+        self._redacting = Redacting(session=session, work=self._work)
         self._adopting = Adopting(
             session=session,
             machines=self._machines,
@@ -112,6 +120,16 @@ class VSphereDriver:
             places=self._places,
             templates=self._templates,
             work=self._work,
+            monotonic=monotonic,
+        )
+        self._transfers = Transfers()
+        self._images = Images(
+            session=session,
+            places=self._places,
+            census=self._census,
+            transfers=self._transfers,
+            capabilities=capabilities,
+            settings=settings or {},
             monotonic=monotonic,
         )
         self._seeded = False
@@ -171,6 +189,20 @@ class VSphereDriver:
                 return None
             size = found.root.size_gib if found.root else None
             return Image(found.moid, size, found.firmware)
+
+    def import_image(self, wanted: ImageImport, where: FailureDomain) -> ImportTask | None:
+        """Bring an OVA or VMDK to the failure domain's datacenter, as a template."""
+        with _verb("import", Reason.IMAGE_IMPORT_FAILED):
+            return self._images.bring(wanted, where)
+
+    def delete_image(self, name: str, where: FailureDomain) -> ImportTask | None:
+        """Destroy a template that was imported, unless a linked clone hangs on it."""
+        with _verb("delete-image", Reason.DELETION_FAILED):
+            return self._images.delete(name, where)
+
+    def close(self) -> None:
+        """End what goes on in threads of the session."""
+        self._transfers.close()
 
     # Looking
 
@@ -270,6 +302,11 @@ class VSphereDriver:
         with _verb(f"mark-{ref.name}", Reason.UPDATE_FAILED):
             return self._marking.write(ref, mark)
 
+    def redact_seed(self, ref: MachineRef) -> Task | None:
+        """Clear the user data of the VM."""
+        with _verb(f"redact-{ref.name}", Reason.UPDATE_FAILED):
+            return self._redacting.redact(ref)
+
     # Adopting
 
     def find(self, id_: str) -> Candidate | None:
@@ -362,6 +399,12 @@ def open_driver(
     session = Session(to, timings)
     session.open()
     try:
-        yield VSphereDriver(session, to.capabilities, creates, timings, monotonic)
+        driver = VSphereDriver(
+            session, to.capabilities, creates, timings, monotonic, settings=to.settings
+        )
+        try:
+            yield driver
+        finally:
+            driver.close()
     finally:
         session.close()

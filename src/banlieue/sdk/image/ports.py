@@ -12,12 +12,14 @@ class ImageImport:
 
     `name` is what it is published under, made from the digest and from whose image it is: equal
     for every process and after every restore, and nobody else's. `checksum` is `sha256:…` or
-    `sha512:…` of what `url` gives. A URL may hold a login, so no message quotes it.
+    `sha512:…` of what `url` gives. A URL may hold a login, so no message quotes it. `firmware` is
+    what the image boots with, where its file may not tell.
     """
 
     name: str
     url: str
     checksum: str
+    firmware: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

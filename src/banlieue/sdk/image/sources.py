@@ -38,4 +38,5 @@ def import_of(
     whose = "\0".join((installation_id, meta.namespace or "", meta.name, image.metadata.name))
     digest = hashlib.sha256(source.checksum.encode()).hexdigest()[:12]
     mine = hashlib.sha256(whose.encode()).hexdigest()[:12]
-    return ImageImport(f"banlieue-{digest}-{mine}", url, source.checksum)
+    firmware = image.spec.firmware[0].value if image.spec.firmware else None
+    return ImageImport(f"banlieue-{digest}-{mine}", url, source.checksum, firmware)

@@ -36,6 +36,10 @@ class Sink(Protocol):
         """Throw the copy away, as far as the backend can be reached."""
 
 
+OpenSink = Callable[[int | None], Sink]
+"""Makes room for an image of so many bytes; None when nobody knows how many."""
+
+
 class StartJob(Protocol):
     """Starts the thread of an import; injected so that tests and simulators can run it instead."""
 
@@ -59,7 +63,7 @@ class Transfers:
         self._jobs: dict[tuple[str, str], _Job] = {}
 
     def advance(
-        self, wanted: ImageImport, where: str, open_sink: Callable[[], Sink]
+        self, wanted: ImageImport, where: str, open_sink: OpenSink
     ) -> ImportTask | None:
         """Start the import into a place, or tell how far it is; None once when it is published.
 
@@ -81,6 +85,11 @@ class Transfers:
         if job.error is not None:
             raise job.error
         return None
+
+    def runs(self, name: str, where: str) -> bool:
+        """Whether an import into a place is known here, under way or ended."""
+        with self._lock:
+            return (name, where) in self._jobs
 
     def cancel(self, name: str, where: str) -> bool:
         """End an import that is not wanted any more; False while its thread has not noticed."""
@@ -106,7 +115,7 @@ class _StoppedError(Exception):
 
 
 class _Job:
-    def __init__(self, wanted: ImageImport, open_sink: Callable[[], Sink]) -> None:
+    def __init__(self, wanted: ImageImport, open_sink: OpenSink) -> None:
         self.wanted = wanted
         self.ended = threading.Event()
         self.error: DriverError | None = None
@@ -146,7 +155,7 @@ class _Job:
         self._check_wanted()
         with source(self.wanted.url) as download:
             self._total = download.total
-            sink = self._open_sink()
+            sink = self._open_sink(download.total)
             try:
                 for piece in download.pieces():
                     self._check_wanted()

@@ -70,7 +70,8 @@ class _WorldSink:
         self._part = ""
         self._untold = 0
 
-    def opened(self) -> "_WorldSink":
+    def opened(self, total: int | None) -> "_WorldSink":
+        del total
         with uniform_errors(Reason.IMAGE_IMPORT_FAILED):
             part = self._session.call("import_begin", name=self._name, domain=self._domain)
         self._part = part["id"]

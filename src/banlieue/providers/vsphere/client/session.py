@@ -65,6 +65,7 @@ class Content:
     authorization_manager: str
     disk_manager: str
     file_manager: str
+    ovf_manager: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,11 @@ class Session:
         return Stub(endpoint, self._trust, version=version, timeout=timeout)
 
     # Calling
+
+    @property
+    def trust(self) -> Trust:
+        """Which certificates are accepted."""
+        return self._trust
 
     @property
     def login(self) -> Login:
@@ -300,4 +306,5 @@ def _content(raw: Any) -> Content:  # noqa: ANN401 - vim.ServiceInstanceContent
         authorization_manager=moid(raw.authorizationManager),
         disk_manager=moid(raw.virtualDiskManager),
         file_manager=moid(raw.fileManager),
+        ovf_manager=moid(raw.ovfManager) if raw.ovfManager else "",
     )
