@@ -18,6 +18,7 @@ from banlieue.providers.vsphere.vms.clone import Clone, build, clone_spec
 from banlieue.sdk.driver import AddressPlan, Bootstrap, DiskPlan, NicPlan
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.identity import Mark
+from banlieue.sdk.seed.network import version_2
 from test.kit.vsphere_places import KIB, OWNER, UUID, plan, template
 
 Native = Any
@@ -229,18 +230,27 @@ def test_metadata_says_who_the_machine_is() -> None:
     assert body["local-hostname"] == "web"
     assert body["provider-id"] == f"vsphere://{UUID}"
     assert body["public-keys-data"].splitlines() == ["ssh-ed25519 AAA a", "ssh-ed25519 BBB b"]
-    assert "guestinfo.userdata" not in found
+    assert found["guestinfo.userdata"] == "", "what a template has there is not for this VM"
 
 
 @pytest.mark.parametrize(
-    ("kind", "key"),
-    [("cloud-config", "guestinfo.userdata"), ("ignition", "guestinfo.ignition.config.data")],
+    ("kind", "data", "key", "other"),
+    [
+        ("cloud-config", b"planted", "guestinfo.userdata", "guestinfo.ignition.config.data"),
+        (
+            "ignition",
+            b'{"ignition":{"version":"3.4.0"},"planted":1}',
+            "guestinfo.ignition.config.data",
+            "guestinfo.userdata",
+        ),
+    ],
 )
-def test_user_data_goes_where_the_guest_looks(kind: str, key: str) -> None:
-    data = Bootstrap(user_data=SecretBytes(b"planted"), user_data_format=kind)
-    found = options(build(replace(plan(), bootstrap=data), target(), template()))
-    assert unpack(found[key]) == b"planted"
+def test_user_data_goes_where_the_guest_looks(kind: str, data: bytes, key: str, other: str) -> None:
+    given = Bootstrap(user_data=SecretBytes(data), user_data_format=kind)
+    found = options(build(replace(plan(), bootstrap=given), target(), template()))
+    assert b"planted" in unpack(found[key])
     assert found[f"{key}.encoding"] == "gzip+base64"
+    assert found[other] == found[f"{other}.encoding"] == ""
 
 
 def test_networks_are_matched_by_mac_and_named_as_in_the_api() -> None:
@@ -255,7 +265,7 @@ def test_networks_are_matched_by_mac_and_named_as_in_the_api() -> None:
         search_domains=("example.com",),
         mtu=9000,
     )
-    entry = guestinfo.network_config(UUID, [nic])["ethernets"]["eth0"]
+    entry = version_2(guestinfo.cards(UUID, [nic]))["ethernets"]["eth0"]
     assert entry == {
         "match": {"macaddress": guestinfo.mac_address(UUID, nic)},
         "set-name": "eth0",
@@ -267,13 +277,15 @@ def test_networks_are_matched_by_mac_and_named_as_in_the_api() -> None:
         "nameservers": {"addresses": ["10.0.0.2"], "search": ["example.com"]},
         "mtu": 9000,
     }
-    assert guestinfo.network_config(UUID, [NicPlan("eth0", {})])["ethernets"]["eth0"]["dhcp4"]
+    plain = version_2(guestinfo.cards(UUID, [NicPlan("eth0", {})]))
+    assert plain["ethernets"]["eth0"]["dhcp4"]
 
 
 def test_the_users_own_network_data_beats_ours() -> None:
     data = Bootstrap(network_data=SecretBytes(b"version: 2"))
-    body = json.loads(guestinfo.metadata(replace(plan(), bootstrap=data)))
-    assert unpack(body["network"]) == b"version: 2"
+    found = guestinfo.extra_config(replace(plan(), bootstrap=data))
+    body = json.loads(unpack(found["guestinfo.metadata"]))
+    assert unpack(body["network"]) == b"version: 2\n"
     assert body["network.encoding"] == "gzip+base64"
 
 

@@ -261,6 +261,20 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True)
+class Seed:
+    """Where the first boot of a VM stands that was made with first-boot data of ours.
+
+    `secret` tells whether it was given user data, and `kept` that this can still be read on the
+    backend. `done` is the guest's own word: whether its first boot went well; None before that is
+    over, or where the guest cannot tell.
+    """
+
+    secret: bool
+    kept: bool
+    done: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MachineState:
     """What is. `uuid` is the VM's own and `mark` what is written on it, valid or not.
 
@@ -269,6 +283,7 @@ class MachineState:
     attached and that somebody else took off since: never made anew. `last_boot` is when it was last
     powered on or restarted, as far as the backend tells: RFC 3339 in UTC. `question` is what the
     backend asks and waits with the VM until an admin has answered, in its own words, bounded.
+    `seed` is None where the VM was made without first-boot data of ours, or nobody can tell.
     """
 
     name: str
@@ -289,6 +304,7 @@ class MachineState:
     held: bool = False
     last_boot: str | None = None
     question: str | None = None
+    seed: Seed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,22 @@ class MarkWriter(Protocol):
 
 
 @runtime_checkable
+class SeedRedactor(Protocol):
+    """Optional power: take secrets of the first boot off the backend when no guest needs them.
+
+    `MachineState.seed` says where a VM stands. What a guest needs for life stays: its identity,
+    host name, network and keys, by which the next boots are boots of the same instance.
+    """
+
+    def redact_seed(self, ref: MachineRef) -> Task | None:
+        """Clear the user data of the VM of `ref.uuid`; None when a read proves that none is left.
+
+        Whoever calls knows that the guest has had it. Where a boot was interrupted, or a guest was
+        never started, it is still needed. Raises `Foreign` when the VM's mark is not the owner's.
+        """
+
+
+@runtime_checkable
 class OwnerIndex(Protocol):
     """Optional power: find all VMs of one owner; without it `Inventory.marked` is asked."""
 

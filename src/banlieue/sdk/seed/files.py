@@ -6,7 +6,7 @@ CoreOS): a guest reads what its own service looks for. Both match by MAC address
 Sources: systemd.network(5), systemd.link(5), nm-settings-keyfile(5).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from banlieue.sdk.seed.network import IPV4, IPV6, Card, Gateway, gateways, with_prefix
@@ -24,6 +24,11 @@ class File:
     path: str
     text: str
     mode: int = 0o644
+
+
+def environment(values: Mapping[str, str]) -> str:
+    """Values as systemd's EnvironmentFile= and a shell read them."""
+    return "".join(f"{key}='{value}'\n" for key, value in values.items())
 
 
 def network(cards: Sequence[Card]) -> tuple[File, ...]:

@@ -7,18 +7,36 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
+import yaml
+
 from banlieue.api.reasons import Reason
-from banlieue.sdk.driver import AddressPlan, Bootstrap, MachinePlan, NicPlan
+from banlieue.providers.vsphere.vms import firstboot
+from banlieue.sdk.driver import MachinePlan, NicPlan
 from banlieue.sdk.errors import InvalidSpec
+from banlieue.sdk.seed import check, cloudinit, files, ignition, telling
+from banlieue.sdk.seed.network import Card
 
 LARGEST = 60_000
 """Characters of one value; guests read 64 KiB at most."""
 
 _ENCODING = "gzip+base64"
-_AUTOMATIC = frozenset({"dhcp", "slaac"})
+_METADATA = "guestinfo.metadata"
+_PROGRAM = "/etc/banlieue/first-boot"
+_UNIT = """\
+[Unit]
+Description=Tell the hypervisor that the first boot is over
+After=multi-user.target
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh {program}
+
+[Install]
+WantedBy=multi-user.target
+"""
 
 
 def mac_address(uuid: str, nic: NicPlan) -> str:
@@ -34,91 +52,82 @@ def mac_address(uuid: str, nic: NicPlan) -> str:
 
 
 def extra_config(plan: MachinePlan[Any]) -> dict[str, str]:
-    """The guestinfo keys of a plan.
+    """The guestinfo keys of a plan, and ours that says what becomes of them.
+
+    Keys that the plan gives no value are emptied, since a clone inherits those of its template,
+    and what a guest of the template's had there is not for this one.
 
     Raises:
-        InvalidSpec: the data is larger than the guest can read.
+        InvalidSpec: the data is not of its format, or larger than the guest can read.
     """
-    bootstrap = plan.bootstrap
-    values = {
-        "guestinfo.metadata": _pack("metadata", metadata(plan)),
-        "guestinfo.metadata.encoding": _ENCODING,
-    }
-    if bootstrap.user_data is None:
-        return values
-    key = (
-        "guestinfo.ignition.config.data"
-        if bootstrap.user_data_format == "ignition"
-        else "guestinfo.userdata"
-    )
-    values[key] = _pack("userData", bootstrap.user_data.get_secret_value())
-    values[f"{key}.encoding"] = _ENCODING
+    check.check(plan.bootstrap)
+    values = dict.fromkeys((*firstboot.SECRET_KEYS, firstboot.WORD_KEY), "")
+    values |= _packed(_METADATA, "metadata", _metadata(plan))
+    user_data = plan.bootstrap.user_data
+    given = user_data.get_secret_value() if user_data is not None else None
+    if plan.bootstrap.user_data_format == check.IGNITION:
+        document = _ignition(plan, given or ignition.NO_DOCUMENT)
+        values |= _packed(firstboot.IGNITION, "userData", document)
+    else:
+        program = telling.for_cloud_init(plan.ref.uuid or "", firstboot.EAR)
+        values |= _packed(firstboot.VENDOR_DATA, "vendordata", program.encode())
+        if given is not None:
+            values |= _packed(firstboot.USER_DATA, "userData", given)
+    values[firstboot.STAGE_KEY] = firstboot.KEPT if given is not None else firstboot.PLAIN
     return values
 
 
-def metadata(plan: MachinePlan[Any]) -> bytes:
-    """The instance metadata as JSON, which is YAML too: identity, host name, network, keys."""
-    uuid = plan.ref.uuid or ""
-    body: dict[str, Any] = {
-        "instance-id": uuid,
-        "local-hostname": plan.hostname,
-        "provider-id": plan.provider_id,
-    }
-    bootstrap: Bootstrap = plan.bootstrap
-    if bootstrap.network_data is not None:
-        packed = base64.b64encode(gzip.compress(bootstrap.network_data.get_secret_value(), mtime=0))
-        body["network"] = packed.decode()
+def _cards(plan: MachinePlan[Any]) -> tuple[Card, ...]:
+    return cards(plan.ref.uuid or "", plan.nics)
+
+
+def cards(uuid: str, nics: Iterable[NicPlan]) -> tuple[Card, ...]:
+    """The interfaces of a machine with the MAC addresses they get."""
+    return tuple(Card(nic, mac_address(uuid, nic)) for nic in nics)
+
+
+def _metadata(plan: MachinePlan[Any]) -> bytes:
+    """The instance metadata as JSON, which is YAML too."""
+    body = cloudinit.metadata(plan, _cards(plan))
+    if plan.bootstrap.network_data is not None:
+        network = yaml.safe_dump(check.network_data(plan.bootstrap.network_data))
+        body["network"] = _text(network.encode())
         body["network.encoding"] = _ENCODING
-    elif plan.nics:
-        body["network"] = network_config(uuid, plan.nics)
-    if bootstrap.ssh_authorized_keys:
-        body["public-keys-data"] = "\n".join(bootstrap.ssh_authorized_keys)
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def network_config(uuid: str, nics: Iterable[NicPlan]) -> dict[str, Any]:
-    """Network configuration, version 2: interfaces matched by MAC address, named as in the API."""
-    return {"version": 2, "ethernets": {nic.name: _ethernet(uuid, nic) for nic in nics}}
-
-
-def _ethernet(uuid: str, nic: NicPlan) -> dict[str, Any]:
-    """One interface. Without any address plan the network is asked for an IPv4 address."""
-    plans: Sequence[AddressPlan] = nic.addresses or (AddressPlan("IPv4", "dhcp"),)
-    four = [plan for plan in plans if plan.family == "IPv4"]
-    six = [plan for plan in plans if plan.family == "IPv6"]
-    body: dict[str, Any] = {
-        "match": {"macaddress": mac_address(uuid, nic)},
-        "set-name": nic.name,
-        "dhcp4": any(plan.source == "dhcp" for plan in four),
-        "dhcp6": any(plan.source == "dhcp" for plan in six),
-        "accept-ra": any(plan.source in _AUTOMATIC for plan in six),
+def _ignition(plan: MachinePlan[Any], document: bytes) -> bytes:
+    """The user's document, completed with what cloud-init is told by metadata."""
+    uuid = plan.ref.uuid or ""
+    facts = {
+        "BANLIEUE_INSTANCE_ID": uuid,
+        "BANLIEUE_PROVIDER_ID": plan.provider_id,
+        "BANLIEUE_HOSTNAME": plan.hostname,
     }
-    addresses = [
-        f"{plan.address}/{plan.prefix or (32 if plan.family == 'IPv4' else 128)}"
-        for plan in plans
-        if plan.address and plan.source not in _AUTOMATIC
-    ]
-    routes = [
-        {"to": "0.0.0.0/0" if plan.family == "IPv4" else "::/0", "via": plan.gateway}
-        for plan in plans
-        if plan.gateway and plan.source not in _AUTOMATIC
-    ]
-    names = {"addresses": list(nic.nameservers), "search": list(nic.search_domains)}
-    names = {key: value for key, value in names.items() if value}
-    optional = (("addresses", addresses), ("routes", routes), ("nameservers", names))
-    body.update({key: value for key, value in optional if value})
-    if nic.mtu:
-        body["mtu"] = nic.mtu
-    return body
+    return ignition.complete(
+        document,
+        files=(
+            files.File("/etc/hostname", f"{plan.hostname}\n"),
+            files.File("/etc/banlieue/instance.env", files.environment(facts)),
+            files.File(_PROGRAM, telling.for_units(uuid, firstboot.EAR), 0o755),
+            *files.network(_cards(plan)),
+        ),
+        units=(ignition.Unit("banlieue-first-boot.service", _UNIT.format(program=_PROGRAM)),),
+        keys=plan.bootstrap.ssh_authorized_keys,
+    )
 
 
-def _pack(what: str, data: bytes) -> str:
+def _text(data: bytes) -> str:
     """Compressed and encoded; equal data gives equal text."""
-    text = base64.b64encode(gzip.compress(data, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(data, mtime=0)).decode()
+
+
+def _packed(key: str, what: str, data: bytes) -> dict[str, str]:
+    text = _text(data)
     if len(text) > LARGEST:
         raise InvalidSpec(
             Reason.USER_DATA_TOO_LARGE,
             f"{what} is {len(text)} characters when compressed and encoded, and a guest reads at "
             f"most {LARGEST}; make it smaller, or have it fetch the rest",
         )
-    return text
+    return {key: text, f"{key}.encoding": _ENCODING}

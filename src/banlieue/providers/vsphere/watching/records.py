@@ -13,7 +13,7 @@ from banlieue.providers.vsphere.client.soap import Found
 from banlieue.providers.vsphere.hardware import cards, devices
 from banlieue.providers.vsphere.places.domains import NETWORK_KEY
 from banlieue.providers.vsphere.places.inventory import Inventory, Network
-from banlieue.providers.vsphere.vms import guest
+from banlieue.providers.vsphere.vms import firstboot, guest
 from banlieue.sdk.driver import Address, DiskState, Guest, MachineState, NicState
 from banlieue.sdk.identity import Mark
 
@@ -23,6 +23,9 @@ NICS_KEY = "banlieue.nics"
 KEPT_KEY = "banlieue.kept"
 """Disks that were taken off to be kept, until their files are where kept disks lie."""
 HOLD_KEY = "banlieue-hold"
+
+_VALUES = frozenset({"mark", "hold", "stage", "word"})
+"""Attributes that are entries of the extra configuration."""
 
 
 def extra_config(key: str) -> str:
@@ -35,7 +38,11 @@ DISKS = extra_config(DISKS_KEY)
 NICS = extra_config(NICS_KEY)
 KEPT = extra_config(KEPT_KEY)
 HOLD = extra_config(HOLD_KEY)
+STAGE = extra_config(firstboot.STAGE_KEY)
+WORD = extra_config(firstboot.WORD_KEY)
 SNAPSHOTS = "snapshot.rootSnapshotList"
+
+QUESTION = "runtime.question.text"
 
 _LEAVES = {
     "name": "name",
@@ -45,10 +52,13 @@ _LEAVES = {
     "config.hardware.memoryMB": "memory_mib",
     MARK: "mark",
     HOLD: "hold",
+    STAGE: "stage",
+    WORD: "word",
     "runtime.powerState": "power",
     "runtime.connectionState": "connection",
     "runtime.host": "host",
     "runtime.bootTime": "boot_time",
+    QUESTION: "question",
     "guest.ipAddress": "ip",
     "guest.toolsRunningStatus": "tools",
 }
@@ -121,9 +131,12 @@ class VmRecord:
         "moid",
         "name",
         "power",
+        "question",
+        "stage",
         "tools",
         "tries",
         "uuid",
+        "word",
     )
 
     def __init__(self, moid: str) -> None:
@@ -135,7 +148,10 @@ class VmRecord:
         self.memory_mib: int | None = None
         self.mark: str | None = None
         self.hold: str | None = None
+        self.stage: str | None = None
+        self.word: str | None = None
         self.power: str | None = None
+        self.question: str | None = None
         self.connection: str | None = None
         self.host: str | None = None
         self.boot_time: datetime | None = None
@@ -165,10 +181,13 @@ class VmRecord:
 
     def set(self, path: str, value: Any) -> None:  # noqa: ANN401 - any property
         """Take over one property; entries of the extra configuration come whole or as values."""
+        if path == QUESTION.removesuffix(".text"):
+            # A question that was answered goes as a whole.
+            path, value = QUESTION, getattr(value, "text", None)
         attribute = _LEAVES.get(path) or _LEAVES.get(path.removesuffix(".value"))
         if attribute is None:
             return
-        if attribute in {"mark", "hold"}:
+        if attribute in _VALUES:
             value = getattr(value, "value", value) or None
         elif attribute == "host":
             value = getattr(value, "_moId", None)
@@ -315,7 +334,9 @@ def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
             agent_connected=running,
         ),
         held=bool(record.hold),
+        question=record.question,
         last_boot=format_time(record.boot_time) if record.boot_time else None,
+        seed=firstboot.seed(record.stage, record.word, record.uuid),
     )
 
 
