@@ -43,6 +43,7 @@ type Options struct {
 	Delay          time.Duration
 	SessionTimeout time.Duration // 0: sessions live for ever
 	TaskRetention  time.Duration // finished tasks are forgotten after it; 0: never
+	LeaseTimeout   time.Duration // imports nobody goes on with are given up after it; 0: never
 
 	Templates []string
 	Template  TemplateShape
@@ -64,6 +65,7 @@ type Instance struct {
 	accounts *accounts
 	access   *access
 	claims   *claims
+	leases   *leases
 	macs     macAddresses
 	places   placements
 }
@@ -99,6 +101,7 @@ func Start(options Options) (*Instance, error) {
 	in.macs.start(options.InstanceUUID)
 	in.accounts = newAccounts(options.Username, options.Password)
 	in.access = newAccess(in)
+	in.leases = newLeases(in, options.LeaseTimeout)
 	in.hub = newHub(in)
 	in.guests = newGuests(in, options.Guest)
 	err := in.build()

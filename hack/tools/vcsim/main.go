@@ -75,6 +75,7 @@ func parse(arguments []string) (*settings, error) {
 	flags.StringVar(&s.DRS, "drs", "fullyAutomated", "off, manual, partiallyAutomated or fullyAutomated, for all clusters")
 	flags.DurationVar(&s.Delay, "delay", 0, "delay of every call")
 	flags.DurationVar(&s.SessionTimeout, "session-timeout", 30*time.Minute, "idle sessions end after it; 0: never")
+	flags.DurationVar(&s.LeaseTimeout, "lease-timeout", 5*time.Minute, "imports that nobody goes on with are given up after it; 0: never")
 	flags.DurationVar(&s.TaskRetention, "task-retention", 10*time.Minute, "finished tasks are forgotten after it; 0: never")
 	flags.Var((*names)(&s.Templates), "template", "`name` of a template to make in each datacenter; may be repeated")
 	flags.Int64Var(&s.Template.DiskGiB, "template-disk", 2, "GiB of a template's disk")

@@ -55,6 +55,9 @@ func (in *Instance) before(
 	if fault := in.checkBusy(method); fault != nil {
 		return nil, fault
 	}
+	if fault := in.leases.heard(method); fault != nil {
+		return nil, fault
+	}
 	if method.Name == "Logout" {
 		go in.afterSession(clone(ctx))
 	}
@@ -91,6 +94,8 @@ func (in *Instance) receiver(
 		receiver = &strictOvf{OvfManager: object, in: in}
 	case *simulator.ResourcePool:
 		receiver = &strictPool{ResourcePool: object, in: in}
+	case *simulator.ClusterComputeResource:
+		receiver = &strictCluster{ClusterComputeResource: object, in: in}
 	default:
 		return nil, nil
 	}

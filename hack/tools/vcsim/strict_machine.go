@@ -94,6 +94,7 @@ func (in *Instance) removeMachine(ctx *simulator.Context, vm *simulator.VirtualM
 	if directory, ok := in.datastoreFile(dc, directoryOf(vm)); ok {
 		removeButDisks(directory)
 	}
+	in.leaveGroups(vm.Self)
 	return nil
 }
 

@@ -127,5 +127,9 @@ func (p *strictPool) ImportVApp(ctx *simulator.Context, req *types.ImportVApp) s
 	if config.Uuid == "" {
 		config.Uuid = p.in.derivedUUID("bios", id)
 	}
-	return p.ResourcePool.ImportVApp(ctx, req)
+	answer := p.ResourcePool.ImportVApp(ctx, req)
+	if body, ok := answer.(*methods.ImportVAppBody); ok && body.Res != nil {
+		p.in.leases.opened(ctx, body.Res.Returnval)
+	}
+	return answer
 }
