@@ -46,4 +46,5 @@ BACKEND: Backend[VSphereMachineSpec] = Backend(
     network_target_keys=frozenset({"portGroup"}),
     provider_id_scheme="vsphere",
     admits_itself=True,
+    settings_keys=frozenset({"imageFolder", "imageDatastore", "createTags"}),
 )
