@@ -308,6 +308,22 @@ class VCSimControl:
         """Take a snapshot of a machine."""
         return Machine.of(self._post("/vms/snapshot", {"vm": vm, "name": name}))
 
+    def ask(self, vm: str, text: str) -> None:
+        """Stop a machine with a question that an admin has to answer; "" is the answer."""
+        self._post("/vms/question", {"vm": vm, "text": text})
+
+    def disable_methods(self, vm: str, *methods: str) -> None:
+        """Forbid methods on a machine, as a backup program does; without any, allow all again."""
+        self._post("/vms/disable", {"vm": vm, "methods": list(methods)})
+
+    def register_again(self, vm: str) -> Machine:
+        """Take a machine out of the inventory and register it again: off, with another moRef."""
+        return Machine.of(self._post("/vms/reregister", {"vm": vm}))
+
+    def rename(self, entity: str, name: str) -> None:
+        """Rename a cluster, a folder or a datacenter."""
+        self._post("/rename", {"entity": entity, "name": name})
+
     def create_folder(self, path: str) -> str:
         """Make the folders of a path such as /DC0/vm/team/a; returns the moRef of the last."""
         return str(self._post("/folders", {"path": path})["moRef"])

@@ -48,7 +48,6 @@ func (c *control) ask(_ *http.Request, body []byte) (any, error) {
 	}
 	ctx := c.in.context()
 	ctx.WithLock(vm, func() { vm.Runtime.Question = question })
-	c.in.registry().AtomicUpdate(ctx, vm, []types.PropertyChange{{Name: "runtime.question", Val: question}})
 	c.in.hub.poke(vm.Self)
 	return nothing, nil
 }

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
+from banlieue.providers.vsphere.client.soap import moid
 from banlieue.providers.vsphere.hardware import devices, disks, kept
 from banlieue.providers.vsphere.hardware.disks import Attached, Edit
 from banlieue.providers.vsphere.hardware.kept import KeptDisks
 from banlieue.providers.vsphere.places import domains, placement
 from banlieue.providers.vsphere.places.inventory import Cluster, Datacenter, Datastore, Inventory
 from banlieue.providers.vsphere.places.placement import Plan
+from banlieue.providers.vsphere.places.stores import Wish
+from banlieue.providers.vsphere.vms import obstacles
 from banlieue.providers.vsphere.vms.machines import Live
+from banlieue.providers.vsphere.vms.obstacles import DISABLED
 from banlieue.providers.vsphere.watching.records import DISKS, DISKS_KEY, KEPT, KEPT_KEY, SNAPSHOTS
 from banlieue.sdk.disks import disk_in_use, disk_not_found
 from banlieue.sdk.driver import DiskPlan, MachineRef, Task
@@ -89,11 +93,15 @@ class DiskWork:
     def _take(self, plan: Plan, live: Live, vm: Attached, waiting: list[DiskPlan]) -> Step:
         places = self.work.machines.places.get()
         cluster = places.cluster_of(live.record.host) or placement.cluster_of(places, plan)
-        edit = disks.edit(plan.disks, plan.removals, vm, self._finder(places, cluster, vm))
+        edit = disks.edit(
+            plan.disks, plan.removals, vm, self._finder((places, cluster), plan, live, vm)
+        )
         kept_now = {it.name: it.keep_as for it in plan.removals if it.keep_as and it.name in vm.own}
         blocked = edit.blocked
         if (edit.changes or kept_now or waiting) and live.record.power == _SUSPENDED:
             return Step(None, _asleep(), holds_start=False)
+        if edit.changes or kept_now or waiting:
+            obstacles.check_allowed(live.found.get(DISABLED) or (), "ReconfigVM_Task")
         if edit.changes:
             return Step(self._reconfigure(live, "reconfigure", edit))
         if kept_now:
@@ -105,16 +113,16 @@ class DiskWork:
             return Step(self._attach(plan, live, vm, disk, (places, cluster)))
         return Step(None, blocked)
 
-    def _finder(self, places: Inventory, cluster: Cluster, vm: Attached) -> disks.Find:
+    def _finder(
+        self, where: tuple[Inventory, Cluster], plan: Plan, live: Live, vm: Attached
+    ) -> disks.Find:
         """Where disks are made: where their class says, or beside the boot disk."""
         root = devices.virtual_disks(vm.devices)
         beside = getattr(root[0].backing, "datastore", None) if root else None
 
-        def find(disk: DiskPlan) -> Datastore:
-            wanted: Mapping[str, str | int] = disk.storage
-            if not wanted and beside is not None:
-                wanted = {domains.STORAGE_KEY: str(beside._moId)}  # noqa: SLF001 - as in soap.moid
-            return placement.datastore(places, cluster, wanted, disk.name)
+        def find(disk: DiskPlan) -> tuple[Datastore, Wish]:
+            store = moid(beside) if beside is not None else None
+            return placement.storage(where, plan, disk, store, live.record.host)
 
         return find
 
@@ -165,6 +173,7 @@ class DiskWork:
         vm = attached(live)
         now = {name: disk for name, disk in wanted.items() if name in vm.own}
         if now:
+            obstacles.check_allowed(live.found.get(DISABLED) or (), "ReconfigVM_Task")
             return self._detach(live, vm, now)
         return self._give_back(live, vm, ref.owner, wanted.values())
 

@@ -4,7 +4,7 @@ The driver never decides whose a VM is: it tells what it found, and the SDK comp
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyVmomi import vim, vmodl
@@ -23,6 +23,7 @@ from banlieue.providers.vsphere.client.soap import (
 )
 from banlieue.providers.vsphere.places import privileges
 from banlieue.providers.vsphere.places.inventory import InventoryCache
+from banlieue.providers.vsphere.vms.obstacles import DISABLED
 from banlieue.providers.vsphere.watching.census import Census, Entry
 from banlieue.providers.vsphere.watching.coming import Coming
 from banlieue.providers.vsphere.watching.records import (
@@ -51,10 +52,10 @@ _STEPS = (step(vim.VirtualMachine, "recentTask"),)
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A VM as it is now, and the unfinished tasks on it."""
+    """A VM as it is now, and the unfinished tasks on it with their description ids."""
 
     record: VmRecord
-    tasks: tuple[str, ...]
+    tasks: Mapping[str, str]
     found: Found = field(repr=False)
 
 
@@ -240,8 +241,8 @@ class Machines:
             Transient: its host or storage is away, so nobody knows what it is.
         """
         wanted = (
-            property_spec(vim.VirtualMachine, (*WATCHED, *DETAILS, SNAPSHOTS)),
-            property_spec(vim.Task, ("info.state",)),
+            property_spec(vim.VirtualMachine, (*WATCHED, *DETAILS, SNAPSHOTS, DISABLED)),
+            property_spec(vim.Task, ("info.state", "info.descriptionId")),
         )
         try:
             found = walk(self.session, key, vim.VirtualMachine, _STEPS, wanted)
@@ -264,9 +265,11 @@ class Machines:
                 "the VM's host or storage is away, so its state is not known; reconnect it",
             )
         self._note(record, item)
-        tasks = tuple(
-            item.moid for item in found if item.kind == "Task" and item.get("info.state") in RUNNING
-        )
+        tasks = {
+            item.moid: str(item.get("info.descriptionId") or "unknown")
+            for item in found
+            if item.kind == "Task" and item.get("info.state") in RUNNING
+        }
         return Live(record, tasks, item)
 
     def _note(self, record: VmRecord, item: Found) -> None:

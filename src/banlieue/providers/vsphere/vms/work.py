@@ -16,7 +16,9 @@ from banlieue.providers.vsphere.hardware.diskwork import DEVICES, MOVES, DiskWor
 from banlieue.providers.vsphere.places import placement
 from banlieue.providers.vsphere.places.inventory import Network
 from banlieue.providers.vsphere.places.placement import Plan
+from banlieue.providers.vsphere.vms import firstboot, obstacles
 from banlieue.providers.vsphere.vms.machines import Live, Machines
+from banlieue.providers.vsphere.vms.obstacles import DISABLED
 from banlieue.providers.vsphere.watching.records import (
     DISKS,
     DISKS_KEY,
@@ -161,14 +163,15 @@ class Work:
             return self._power_on(vm)
         with self._lock:
             shutdown = self._shutdowns.get(vm)
-        expired = shutdown is not None and self.monotonic() >= shutdown.until
+        until = shutdown.until if shutdown else self.monotonic() + plan.power_off_timeout
+        expired = self.monotonic() >= until
         hard = plan.power_off_mode is PowerOffMode.HARD or record.power != _ON
         if hard or (expired and plan.power_off_mode is PowerOffMode.TRY_SOFT):
             with self._lock:
                 self._shutdowns.pop(vm, None)
             return self.start(vm, "power-off", lambda vm: vm.PowerOffVM_Task())
         if shutdown is not None and not expired:
-            return Task(SHUTDOWN + vm, "power-off", _SOON)
+            return self._stopping(vm, until)
         return self._shut_down(plan, vm)
 
     def _shut_down(self, plan: Plan, vm: str) -> Task | None:
@@ -183,7 +186,12 @@ class Work:
         with self._lock:
             self._shutdowns[vm] = _Shutdown(plan.power_off_mode, until)
         self._doubt(vm)
-        return Task(SHUTDOWN + vm, "power-off", _SOON)
+        return self._stopping(vm, until)
+
+    def _stopping(self, vm: str, until: float) -> Task:
+        """The handle of a guest's shutdown; the vCenter has no task for it."""
+        left = max(0.0, until - self.monotonic())
+        return Task(SHUTDOWN + vm, "power-off", _SOON, seconds_left=left)
 
     def delete(self, ref: MachineRef) -> Task | None:
         """One step towards "gone": pull the plug, then destroy; None when there is nothing."""
@@ -195,6 +203,7 @@ class Work:
             return busy
         vm = live.record.moid
         self._check_snapshots(live)
+        obstacles.check_allowed(live.found.get(DISABLED) or (), "ReconfigVM_Task")
         begun = self.disks.finish(live, clear=False)
         if begun is not None:
             return begun
@@ -232,6 +241,7 @@ class Work:
         busy = self.busy(live)
         if busy is not None:
             return busy
+        obstacles.check_allowed(live.found.get(DISABLED) or (), "ReconfigVM_Task")
         spec = vim.vm.ConfigSpec(deviceChange=removals, changeVersion=live.record.change_version)
         return self.reconfigure(live.record.moid, "detach", spec)
 
@@ -265,7 +275,7 @@ class Work:
         if busy is not None:
             return busy
         # An empty value takes the key away.
-        keys = (MARK_KEY, DISKS_KEY, NICS_KEY)
+        keys = (MARK_KEY, DISKS_KEY, NICS_KEY, firstboot.STAGE_KEY)
         gone = [vim.option.OptionValue(key=key, value="") for key in keys]
         return self.reconfigure(
             live.record.moid, "remove-mark", vim.vm.ConfigSpec(extraConfig=gone)
@@ -303,10 +313,10 @@ class Work:
         with self._lock:
             for task in live.tasks:
                 if task in self._tasks:
-                    return Task(task, self._tasks[task][0], self._pause(task))
-        raise Transient(
-            Reason.PROVIDER_BUSY, "another task runs on the VM; the step follows when it ends"
-        )
+                    asked = live.record.question
+                    return Task(task, self._tasks[task][0], self._pause(task), question=asked)
+        obstacles.check_free(live.tasks.values())
+        return None
 
     # Tasks
 
@@ -344,7 +354,11 @@ class Work:
     def still(self, task: Task) -> Task:
         """The task, to be asked about again; one that an earlier process started is watched too."""
         self.watcher.add(task.handle)
-        return Task(task.handle, task.operation, self._pause(task.handle))
+        with self._lock:
+            _, vm = self._tasks.get(task.handle, ("", ""))
+        record = self.records.get(vm) if vm else None
+        asked = record.question if record else None
+        return Task(task.handle, task.operation, self._pause(task.handle), question=asked)
 
     def _pause(self, task: str) -> float:
         return _LATE if self.watcher.task(task) is not None else _SOON
@@ -376,7 +390,7 @@ class Work:
                 self._shutdowns.pop(vm, None)
             return None
         if self.monotonic() < shutdown.until:
-            return Task(task.handle, task.operation, _SOON)
+            return self._stopping(vm, shutdown.until)
         if shutdown.mode is PowerOffMode.TRY_SOFT:
             return None  # the next step pulls the plug
         with self._lock:

@@ -1,0 +1,51 @@
+"""What stands in the way of a step: other people's tasks, backups, what a backup program forbids.
+
+All of it was read with the VM in the same call, so nothing is tried that must fail, and nothing is
+changed while a backup reads the disks.
+"""
+
+from collections.abc import Collection, Iterable
+
+from banlieue.api.reasons import Reason
+from banlieue.sdk.errors import NeedsOperator, Transient
+
+DISABLED = "disabledMethod"
+"""Property of a VM: methods that may not be called now, by its state or by somebody's wish."""
+
+BACKUP_TASKS = frozenset(
+    {
+        "virtualmachine.createsnapshot",
+        "virtualmachine.createsnapshotex",
+        "virtualmachine.removesnapshot",
+        "virtualmachine.removeallsnapshots",
+        "virtualmachine.consolidatedisks",
+        "vm.snapshot.remove",
+    }
+)
+"""Tasks by which a backup begins and ends, by their `descriptionId` in lower case."""
+
+_RELOCATE = "RelocateVM_Task"
+"""What backup programs forbid while they read; no state of a VM forbids it by itself."""
+
+
+def check_free(descriptions: Collection[str]) -> None:
+    """Raise while tasks of others run on a VM, given by their description ids."""
+    if {text.lower() for text in descriptions} & BACKUP_TASKS:
+        raise Transient(
+            Reason.BACKUP_IN_PROGRESS,
+            "a snapshot of the VM is being made or removed; the step follows when that ends",
+        )
+    if descriptions:
+        raise Transient(
+            Reason.PROVIDER_BUSY, "another task runs on the VM; the step follows when it ends"
+        )
+
+
+def check_allowed(disabled: Iterable[str], method: str) -> None:
+    """Raise while a backup, or another program, forbids a change of disks or a destruction."""
+    if {method, _RELOCATE} & set(disabled):
+        raise NeedsOperator(
+            Reason.BACKUP_IN_PROGRESS,
+            "a backup, or another program, forbids changes of the VM's disks at the moment; the "
+            "step follows when it lets them again",
+        )
