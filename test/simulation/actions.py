@@ -6,10 +6,10 @@ from random import Random
 from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.kube import Key, Obj
-from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import Vm
 from test.simulation.backend import SimWorld
 from test.simulation.cluster import CONTROLLER, Cluster
+from test.simulation.kinds import BY_NAME
 from test.simulation.oracle import Oracle
 from test.simulation.platform import (
     NAMESPACE,
@@ -170,9 +170,9 @@ class User(Actor):
         """Delete a machine object, as kubectl does."""
         machines = self.cluster.machines()
         if machines:
-            key = Key.of(self.rng.choice(machines))
-            self.cluster.log(f"user deletes machine {key}")
-            self.cluster.api.drop(SIMULATED_MACHINES, key)
+            chosen = self.rng.choice(machines)
+            self.cluster.log(f"user deletes machine {Key.of(chosen)}")
+            self.cluster.api.drop(BY_NAME[chosen["kind"]], Key.of(chosen))
 
     def delete_provider(self) -> None:
         """Delete a Provider that may be in use.

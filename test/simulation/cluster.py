@@ -8,27 +8,27 @@ from random import Random
 from typing import Any
 
 from banlieue.api import names
-from banlieue.api.meta import Resource
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.simulated.connect import Worlds
-from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import Latencies, State
 from banlieue.sdk.testing.memory_api import Backup, MemoryApi
 from test.simulation import host, platform, shortcuts
 from test.simulation.backend import SimWorld
 from test.simulation.host import Leases, SimProcess
+from test.simulation.kinds import BY_NAME, MACHINE_KINDS
 from test.simulation.loop import Handle, VirtualClock, VirtualLoop
 from test.simulation.network import Network
 
 CONTROLLER = "controller"
+_WITH_OWNERS = frozenset({VIRTUAL_MACHINES, *MACHINE_KINDS})
 
 
 class Cluster:
     """The simulated installation; `log` is the transcript."""
 
-    def __init__(self, seed: int, providers: tuple[str, ...]) -> None:
+    def __init__(self, seed: int, providers: Mapping[str, str]) -> None:
         self.seed = seed
         self.rng = Random(seed)
         self.loop = VirtualLoop(Random(self.rng.getrandbits(64)), shuffle=self.rng.random() < 0.7)
@@ -40,7 +40,8 @@ class Cluster:
             self.api, self.loop, self.clock, Random(self.rng.getrandbits(64)), log=self.log
         )
         self.leases = Leases()
-        self.names = providers
+        self.classes = providers
+        self.names = tuple(providers)
         self.worlds: dict[str, SimWorld] = {}
         self.registry = Worlds()
         self.processes: list[SimProcess] = []
@@ -110,7 +111,8 @@ class Cluster:
             process.start(host.controller)
         else:
             world = self.worlds[role]
-            process.start(host.provider(world, self.registry, platform.provider_key(role)))
+            key, of_class = platform.provider_key(role), self.classes[role]
+            process.start(host.provider(world, self.registry, key, of_class))
         return process
 
     def alive(self, role: str) -> list[SimProcess]:
@@ -180,7 +182,11 @@ class Cluster:
             found = self.api.look_at(PROVIDERS, key)
             if found is not None:
                 self.api.drop(PROVIDERS, key, force=True)
-            platform.add_provider(self.api, name)
+            self.add_provider(name)
+
+    def add_provider(self, name: str) -> None:
+        """Register a Provider."""
+        platform.add_provider(self.api, name, self.classes[name])
 
     def virtual_machine(self, name: str) -> Obj | None:
         """A VirtualMachine as it is stored; not to be changed."""
@@ -192,16 +198,15 @@ class Cluster:
 
     def machines(self) -> list[Obj]:
         """All machine objects as they are stored; not to be changed."""
-        return list(self.api.look(SIMULATED_MACHINES))
+        return [obj for kind in MACHINE_KINDS for obj in self.api.look(kind)]
 
     def machine_of(self, reference: Mapping[str, Any]) -> Obj | None:
         """The machine object a reference names; not to be changed."""
-        key = Key(platform.NAMESPACE, str(reference.get("name", "")))
-        return self.api.look_at(SIMULATED_MACHINES, key)
+        key, kind = Key(platform.NAMESPACE, str(reference.get("name", ""))), reference.get("kind")
+        return self.api.look_at(BY_NAME[kind], key) if kind in BY_NAME else None
 
     def _watch_for_garbage(self, change: Change) -> None:
-        interesting: tuple[Resource, ...] = (VIRTUAL_MACHINES, SIMULATED_MACHINES)
-        if change.resource not in interesting or self._sweeping:
+        if change.resource not in _WITH_OWNERS or self._sweeping:
             return
         owners = change.new and change.new["metadata"].get("ownerReferences")
         if change.new is None or (change.old is None and owners):

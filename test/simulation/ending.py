@@ -74,7 +74,7 @@ class Ending(Actor):
         for name in self.cluster.names:
             if self.cluster.api.look_at(PROVIDERS, platform.provider_key(name)) is None:
                 self.cluster.log(f"admin registers Provider {name}")
-                platform.add_provider(self.cluster.api, name)
+                self.cluster.add_provider(name)
 
     def _release(self) -> None:
         """Users need nothing any more that a move left behind."""

@@ -19,8 +19,8 @@ from banlieue.sdk.runtime.hub import Hub
 from banlieue.sdk.runtime.metrics import Metrics
 from banlieue.sdk.runtime.serve import ProviderRole, Scope
 from banlieue.sdk.runtime.streams import Intervals, StreamTools
-from banlieue.sdk.simulated.backend import simulated_backend
 from banlieue.sdk.simulated.connect import Connector, Worlds
+from test.simulation import kinds
 from test.simulation.backend import SimWorld
 from test.simulation.loop import OWNER
 from test.simulation.network import Network, SimClient, SimSource
@@ -230,7 +230,9 @@ def controller(process: SimProcess) -> None:
     process.on_start(role.watch_known_kinds)
 
 
-def provider(world: SimWorld, worlds: Worlds, key: Key) -> Callable[[SimProcess], None]:
+def provider(
+    world: SimWorld, worlds: Worlds, key: Key, of_class: str
+) -> Callable[[SimProcess], None]:
     """Build the provider role for one Provider, as `banlieue provider` does."""
 
     def build(process: SimProcess) -> None:
@@ -241,7 +243,7 @@ def provider(world: SimWorld, worlds: Worlds, key: Key) -> Callable[[SimProcess]
 
         ProviderRole(
             process,
-            simulated_backend(connector),
+            kinds.backend(of_class, connector),
             Scope(only=key),
             make_pool=lambda _key: process.pools.make(),
             start=start,

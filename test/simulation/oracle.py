@@ -12,13 +12,13 @@ from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
 from banlieue.sdk.identity import Mark, may_replace, valid_mark
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change
-from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import ON, Vm
 from banlieue.sdk.simulated.world import Params
 from banlieue.sdk.testing.memory_api import Call, Moment
 from test.kit.statusrules import faults_between, faults_of
 from test.simulation.backend import SimWorld
 from test.simulation.cluster import Cluster
+from test.simulation.kinds import MACHINE_KINDS
 from test.simulation.platform import FIXED
 
 GRACE = 150.0
@@ -27,7 +27,7 @@ GRACE = 150.0
 DISK_GRACE = 65.0
 """Seconds for which a VM may still be destroyed that was looked at before a disk was attached."""
 
-_JUDGED = frozenset({VIRTUAL_MACHINES, SIMULATED_MACHINES, PROVIDERS, VM_IMAGES})
+_JUDGED = frozenset({VIRTUAL_MACHINES, *MACHINE_KINDS, PROVIDERS, VM_IMAGES})
 _CHANGING = frozenset(
     {"power_on", "power_off", "shutdown", "suspend", "reconfigure", "detach", "destroy"}
 )
@@ -212,7 +212,7 @@ class Oracle:
             self._follow_wish(change)
         if change.resource == PROVIDERS and not self.restoring:
             self._follow_provider(change)
-        if change.resource == SIMULATED_MACHINES and change.new is not None:
+        if change.resource in MACHINE_KINDS and change.new is not None:
             self._follow_rebind(change.new)
         new, old = change.new, change.old
         if self._call is None or new is None or change.resource not in _JUDGED:

@@ -1,6 +1,7 @@
 """What an admin has set up before anything happens: classes, image, Providers, Secrets, Leases."""
 
 import base64
+from collections.abc import Mapping
 from random import Random
 
 from banlieue.api import names
@@ -16,10 +17,10 @@ from banlieue.api.resources import (
     VM_IMAGES,
 )
 from banlieue.sdk.kube import Key, Obj
-from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import Latencies, State, default_state
 from banlieue.sdk.simulated.world import PASSWORD, USERNAME, account
 from banlieue.sdk.testing.memory_api import MemoryApi
+from test.simulation.kinds import CLASSES as KINDS
 
 NAMESPACE = "team-a"
 SYSTEM = names.SYSTEM_NAMESPACE
@@ -35,37 +36,37 @@ def provider_key(name: str) -> Key:
     return Key(SYSTEM, name)
 
 
-def set_up(api: MemoryApi, providers: tuple[str, ...]) -> None:
-    """Store it all."""
+def set_up(api: MemoryApi, providers: Mapping[str, str]) -> None:
+    """Store it all; `providers` are the names of Providers with those of their classes."""
     for name, uid in (("kube-system", CLUSTER_UID), (NAMESPACE, "ns-1"), (SYSTEM, "ns-2")):
         _put(api, NAMESPACES, {"metadata": {"name": name, "uid": uid}})
-    _put(api, CRDS, _definition(SIMULATED_MACHINES))
-    machine = SIMULATED_MACHINES
-    _put(
-        api,
-        PROVIDER_CLASSES,
-        {
-            "metadata": {"name": "simulated"},
-            "spec": {
-                "backend": "simulated",
-                "machine": {
-                    "apiGroup": machine.group,
-                    "version": machine.version,
-                    "kind": machine.kind,
-                },
-            },
-        },
-    )
+    for name, machine in KINDS.items():
+        _put(api, CRDS, _definition(machine))
+        _put(api, PROVIDER_CLASSES, _provider_class(name, machine))
     for name, (cpus, memory) in CLASSES.items():
         _put(api, VM_CLASSES, {"metadata": {"name": name}, "spec": _class(cpus, memory)})
-    source = {"providerClass": "simulated", "kind": "Template", "ref": "ubuntu-24.04"}
-    spec = {"agent": "present", "sources": [source]}
+    sources = [{"providerClass": it, "kind": "Template", "ref": "ubuntu-24.04"} for it in KINDS]
+    spec = {"agent": "present", "sources": sources}
     _put(api, VM_IMAGES, {"metadata": {"name": "ubuntu"}, "spec": spec})
-    for name in providers:
-        add_provider(api, name)
+    for name, of_class in providers.items():
+        add_provider(api, name, of_class)
 
 
-def add_provider(api: MemoryApi, name: str) -> None:
+def _provider_class(name: str, machine: Resource) -> Obj:
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "backend": name,
+            "machine": {
+                "apiGroup": machine.group,
+                "version": machine.version,
+                "kind": machine.kind,
+            },
+        },
+    }
+
+
+def add_provider(api: MemoryApi, name: str, of_class: str) -> None:
     """Store a Provider with its Secret and its Lease."""
     data = {"username": _text(USERNAME), "password": _text(PASSWORD)}
     meta = {"namespace": SYSTEM, "name": f"{name}-creds"}
@@ -76,12 +77,13 @@ def add_provider(api: MemoryApi, name: str) -> None:
         {
             "metadata": {"namespace": SYSTEM, "name": name},
             "spec": {
-                "providerClassRef": {"name": "simulated"},
+                "providerClassRef": {"name": of_class},
                 "connection": {
                     "endpoint": f"simulated://memory/{name}",
                     "credentialsRef": {"name": f"{name}-creds"},
                 },
                 "allowedNamespaces": {"from": "All"},
+                "policy": {"adoption": {"allowedNamespaces": {"from": "All"}}},
                 "capabilities": {
                     "storageClasses": [{"name": "fast", "target": {"pool": "fast"}}],
                     "networkClasses": [

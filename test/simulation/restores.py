@@ -6,15 +6,15 @@ from banlieue.api import names
 from banlieue.api.meta import Resource
 from banlieue.api.resources import CONFIG_MAPS, VIRTUAL_MACHINES
 from banlieue.sdk.kube import Key, Obj
-from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.testing.memory_api import Backup
 from banlieue.sdk.testing.plain import clone
 from test.simulation.actions import Actor
 from test.simulation.cluster import CONTROLLER, Cluster
+from test.simulation.kinds import BY_NAME, MACHINE_KINDS
 from test.simulation.oracle import Oracle
 from test.simulation.platform import NAMESPACE, SYSTEM
 
-_KINDS: tuple[Resource, ...] = (VIRTUAL_MACHINES, SIMULATED_MACHINES)
+_KINDS: tuple[Resource, ...] = (VIRTUAL_MACHINES, *MACHINE_KINDS)
 _STRIPPED = (
     "uid",
     "resourceVersion",
@@ -72,7 +72,7 @@ class Restores(Actor):
         machines = self.cluster.machines()
         if machines:
             obj = self.rng.choice(machines)
-            self._force(SIMULATED_MACHINES, Key.of(obj))
+            self._force(BY_NAME[obj["kind"]], Key.of(obj))
 
     def second_thoughts(self) -> None:
         """A deletion that cannot go on is taken back from a backup made in the middle of it."""
@@ -157,7 +157,7 @@ class Restores(Actor):
 
     def _force(self, kind: Resource, key: Key) -> None:
         self.cluster.log(f"{kind.kind} {key} vanishes")
-        if kind == SIMULATED_MACHINES:
+        if kind in MACHINE_KINDS:
             made_by = (self.cluster.api.look_at(kind, key) or {})["spec"]["virtualMachineRef"]
             self.oracle.torn.add(made_by["name"])
         with self.oracle.restore():

@@ -52,8 +52,10 @@ class Schedule:
 
     def __init__(self, seed: int) -> None:
         rng = Random(seed)
-        names = ("east", "west") if rng.random() < 0.65 else ("east",)
-        self.cluster = Cluster(rng.getrandbits(64), names)
+        providers = {"east": "simulated"}
+        if rng.random() < 0.65:
+            providers["west"] = rng.choice(("simulated", "other"))
+        self.cluster = Cluster(rng.getrandbits(64), providers)
         self.oracle = Oracle(self.cluster)
         self.begun = Random(rng.getrandbits(64))
         self._played = False
@@ -61,7 +63,7 @@ class Schedule:
     def prepare(self) -> None:
         """What there is before anything happens: a platform at rest, perhaps with VMs."""
         cluster = self.cluster
-        platform.set_up(cluster.api, cluster.names)
+        platform.set_up(cluster.api, cluster.classes)
         for name in cluster.names:
             cluster.add_world(name, platform.backend_state(name, cluster.latencies()))
         self.oracle.watch()
