@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from banlieue.api.meta import Resource
-from banlieue.api.resources import LEASES
+from banlieue.api.resources import LEASES, PODS
 from banlieue.sdk import kube
 from banlieue.sdk.kube import Key, Obj
-from banlieue.sdk.runtime.elector import Callbacks, Elector, LeaseTimes, default_identity
+from banlieue.sdk.runtime.elector import Callbacks, Elector, LeaseTimes
+from banlieue.sdk.runtime.holders import default_identity
 from banlieue.sdk.testing.memory_api import MemoryApi
 from test.kit.stepped_clock import SteppedClock, settle
 
@@ -25,6 +26,7 @@ class Link(MemoryApi):
         self.api = api
         self.clock = clock
         self.cut = False
+        self.forbidden: Resource | None = None
         self.hang = False
         self.slow = 0.0
 
@@ -38,6 +40,8 @@ class Link(MemoryApi):
 
     async def get(self, resource: Resource, key: Key) -> Obj:
         await self._pass()
+        if resource == self.forbidden:
+            raise kube.Forbidden(403, "Forbidden", "no")
         return await self.api.get(resource, key)
 
     async def create(self, resource: Resource, obj: Obj, *, manager: str) -> Obj:
@@ -249,6 +253,71 @@ async def test_a_restarted_holder_of_the_same_identity_goes_on_at_once(rig: Rig)
     assert again.elector.held
 
 
+async def pod(rig: Rig) -> str:
+    """Make a pod `old` and give its uid."""
+    metadata = {"name": "old", "namespace": KEY.namespace}
+    made = await rig.api.create(PODS, {"metadata": metadata}, manager="kubelet")
+    return str(made["metadata"]["uid"])
+
+
+async def test_a_holder_whose_pod_is_gone_is_not_waited_for(rig: Rig) -> None:
+    """clusterctl takes an old version's rights before it can hand its Lease back."""
+    first = rig.candidate(f"{KEY.namespace}/old_1")
+    await settle()
+    await first.die()
+    rig.candidates.remove(first)
+    second = rig.candidate(f"{KEY.namespace}/new_2")
+    await settle()
+    assert second.elector.held
+
+
+async def test_a_holder_whose_pod_is_there_is_waited_for(rig: Rig) -> None:
+    first = rig.candidate(f"{KEY.namespace}/old_{await pod(rig)}")
+    await settle()
+    await first.die()
+    rig.candidates.remove(first)
+    second = rig.candidate(f"{KEY.namespace}/new_2")
+    await rig.advance(50)
+    assert not second.elector.held
+    await rig.advance(30)
+    assert second.elector.held
+
+
+async def test_another_pod_of_that_name_is_not_the_holder(rig: Rig) -> None:
+    first = rig.candidate(f"{KEY.namespace}/old_before")
+    await settle()
+    await first.die()
+    rig.candidates.remove(first)
+    await pod(rig)
+    second = rig.candidate(f"{KEY.namespace}/new_2")
+    await settle()
+    assert second.elector.held
+
+
+@pytest.mark.parametrize("holder", ["old_1", "host_1_ab", "another/old_1/x_2", "/old_1"])
+async def test_a_holder_that_is_no_pod_we_can_find_is_waited_for(rig: Rig, holder: str) -> None:
+    first = rig.candidate(holder)
+    await settle()
+    await first.die()
+    rig.candidates.remove(first)
+    second = rig.candidate(f"{KEY.namespace}/new_2")
+    await rig.advance(50)
+    assert not second.elector.held
+    await rig.advance(30)
+    assert second.elector.held
+
+
+async def test_a_pod_that_cannot_be_asked_for_is_not_gone(rig: Rig) -> None:
+    first = rig.candidate(f"{KEY.namespace}/old_1")
+    await settle()
+    await first.die()
+    rig.candidates.remove(first)
+    second = rig.candidate(f"{KEY.namespace}/new_2")
+    second.link.forbidden = PODS
+    await rig.advance(50)
+    assert not second.elector.held
+
+
 async def test_somebody_who_took_the_record_over_is_respected_at_once(rig: Rig) -> None:
     first = rig.candidate("one")
     await settle()
@@ -279,7 +348,10 @@ def test_times_that_allow_two_holders_are_refused() -> None:
 def test_identity_is_the_pods_when_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_NAME", "pod-1")
     monkeypatch.setenv("POD_UID", "123")
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
     assert default_identity(random.Random(1)) == "pod-1_123"
+    monkeypatch.setenv("POD_NAMESPACE", "banlieue-system")
+    assert default_identity(random.Random(1)) == "banlieue-system/pod-1_123"
     monkeypatch.delenv("POD_NAME")
     assert default_identity(random.Random(1)) != default_identity(random.Random(2))
 

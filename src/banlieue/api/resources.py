@@ -19,9 +19,22 @@ VIRTUAL_MACHINES = Resource(GROUP, VERSION, "VirtualMachine", "virtualmachines")
 
 SECRETS = Resource("", "v1", "Secret", "secrets")
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
+PODS = Resource("", "v1", "Pod", "pods")
 NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
 EVENTS = Resource("events.k8s.io", "v1", "Event", "events")
+SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts")
+DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+CLUSTER_ROLE_BINDINGS = Resource(
+    "rbac.authorization.k8s.io",
+    "v1",
+    "ClusterRoleBinding",
+    "clusterrolebindings",
+    namespaced=False,
+)
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 CRDS = Resource(
     "apiextensions.k8s.io",
     "v1",

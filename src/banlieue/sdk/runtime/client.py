@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -162,6 +163,39 @@ class KubeClient:
         query = {"fieldManager": manager, "force": "true"}
         target = _Target(resource, key, path, query)
         return await self._write("PATCH", target, _typed(resource, obj), content=APPLY)
+
+    async def offer(
+        self,
+        resource: Resource,
+        obj: Obj,
+        *,
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Obj:
+        """Server-side apply that takes no field from another manager, unless forced.
+
+        With `dry_run` the answer is what would be; nothing is stored.
+
+        Raises:
+            Conflict: another manager owns a field with another value; the message names both.
+        """
+        key = Key.of(obj)
+        path = _path(resource, key.namespace, key.name)
+        query = {"fieldManager": manager, **({"force": "true"} if force else {})}
+        if dry_run:
+            query["dryRun"] = "All"
+            body = _typed(resource, obj)
+            return await self._request("PATCH", path, query, body=body, content=APPLY)
+        target = _Target(resource, key, path, query)
+        return await self._write("PATCH", target, _typed(resource, obj), content=APPLY)
+
+    async def server_version(self) -> tuple[int, int]:
+        """Major and minor version of the API server."""
+        told = await self._request("GET", "/version")
+        numbers = [re.match(r"\d*", str(told.get(part) or "")) for part in ("major", "minor")]
+        major, minor = (int(it[0] or 0) if it else 0 for it in numbers)
+        return major, minor
 
     async def json_patch(
         self,

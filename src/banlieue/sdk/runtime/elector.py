@@ -1,13 +1,12 @@
 """Leadership by Lease.
 
 A record is judged by how long it has not changed on our own monotonic clock since we saw it,
-never by the times written in it. A holder that cannot renew in time knows it has lost before
-anybody else can take over. Only JSON patches with a version test write the record.
+never by the times written in it; or its holder's pod is provably gone. A holder that cannot renew
+in time knows it has lost before anybody else can take over. Only JSON patches with a version test
+write the record.
 """
 
 import logging
-import os
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +19,7 @@ from banlieue.sdk.kube import ApiClient, Key, Obj
 from banlieue.sdk.patches import Op, patch_unchanged
 from banlieue.sdk.reconcile import Clock
 from banlieue.sdk.runtime.clock import finish
+from banlieue.sdk.runtime.holders import has_ended
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +45,6 @@ class LeaseTimes:
     def __post_init__(self) -> None:
         if not self.duration > self.deadline > self.retry > 0:
             raise ValueError("lease times need duration > deadline > retry > 0")
-
-
-def default_identity(rng: Random) -> str:
-    """Give a holder identity: the pod's, which a restarted container shares, else a new one.
-
-    ``POD_NAME`` and ``POD_UID`` come from the downward API.
-    """
-    name, uid = os.environ.get("POD_NAME"), os.environ.get("POD_UID")
-    if name and uid:
-        return f"{name}_{uid}"
-    return f"{socket.gethostname()}_{os.getpid()}_{rng.getrandbits(32):08x}"
 
 
 @dataclass(slots=True)
@@ -173,7 +162,7 @@ class Elector:
         self._observe(lease)
         if _holder(lease) == self.identity:
             spec: Obj = {"renewTime": _micro_time(self._clock.now())}
-        elif self._is_free(lease):
+        elif self._is_free(lease) or await has_ended(self._api, _holder(lease)):
             spec = self._takeover(lease)
         else:
             self._renewed = None

@@ -15,9 +15,10 @@ from banlieue.sdk.runtime.cache import Cache
 from banlieue.sdk.runtime.client import KubeClient
 from banlieue.sdk.runtime.clock import SystemClock, make_rng
 from banlieue.sdk.runtime.connection import Connection, NoConnectionError
-from banlieue.sdk.runtime.elector import Callback, Callbacks, Elector, LeaseTimes, default_identity
+from banlieue.sdk.runtime.elector import Callback, Callbacks, Elector, LeaseTimes
 from banlieue.sdk.runtime.engine import Engine
 from banlieue.sdk.runtime.health import CannotListenError, Health, LoopLag
+from banlieue.sdk.runtime.holders import default_identity
 from banlieue.sdk.runtime.hub import Hub
 from banlieue.sdk.runtime.kopf_source import KopfSource
 from banlieue.sdk.runtime.metrics import Metrics
