@@ -161,6 +161,7 @@ async def test_a_machine_goes_only_where_its_image_is() -> None:
         ("none", {"sshAuthorizedKeys": [f"ssh-ed25519 {'A' * 64}"]}, "sshAuthorizedKeys"),
         ("ignition", {"networkData": {"secretRef": {"name": "s"}}}, "networkData"),
         ("ignition", {"userData": {"secretRef": {"name": "s"}}}, ""),
+        ("ignition", {"sshAuthorizedKeys": ["ssh-ed25519 AAAA"]}, ""),
         ("cloud-init", {"networkData": {"secretRef": {"name": "s"}}}, ""),
         ("none", {}, ""),
     ],

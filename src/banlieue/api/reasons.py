@@ -75,6 +75,10 @@ class ConditionType(_Worded):
     UP_TO_DATE = "UpToDate", "Every change of the spec is in force."
     ADDRESSES_AVAILABLE = "AddressesAvailable", "Every address asked for is known."
     GUEST_BOOTSTRAPPED = "GuestBootstrapped", "The guest ran its first-boot data."
+    SEED_REDACTED = (
+        "SeedRedacted",
+        "The user data can no longer be read on the backend; only where there was any.",
+    )
     MIGRATING = "Migrating", "A move to another Provider is going on."
     HELD = "Held", "An admin holds the machine on the backend; drift is not corrected."
 
@@ -123,6 +127,8 @@ class Reason(StrEnum):
         _FACT,
         "No address can be known: the machine is off or has no agent.",
     )
+    GUEST_BOOTSTRAPPED = "GuestBootstrapped", _FACT, "The guest's first boot went well."
+    SEED_REDACTED = "SeedRedacted", _FACT, "The backend holds no user data any more."
     DELETING = "Deleting", _FACT, "The object is being deleted."
     PAUSED = "Paused", _FACT, "Hands off was asked for."
     NOT_PAUSED = "NotPaused", _FACT, "Nothing asks for hands off."
@@ -507,6 +513,11 @@ class Reason(StrEnum):
     ADDRESS_PENDING = "AddressPending", _WAIT, "An address is not known yet."
     ADDRESS_POOL_EXHAUSTED = "AddressPoolExhausted", _WAIT, "The pool has no address left."
     GUEST_AGENT_NOT_READY = "GuestAgentNotReady", _WAIT, "The guest agent does not answer."
+    GUEST_BOOTSTRAP_PENDING = (
+        "GuestBootstrapPending",
+        _WAIT,
+        "The guest has not told that its first boot is over.",
+    )
     GUEST_BOOTSTRAP_FAILED = (
         "GuestBootstrapFailed",
         _SPEC,
@@ -526,10 +537,9 @@ RESERVED = frozenset(
         Reason.WAITING_FOR_BOOTSTRAP_DATA,
         Reason.WAITING_FOR_CONTROL_PLANE_ENDPOINT,
         Reason.WAITING_FOR_OWNER,
-        # Address pools, static grants, guests that tell how their first boot went
+        # Address pools, static grants
         Reason.ADDRESS_POOL_EXHAUSTED,
         Reason.USER_DATA_NOT_GRANTED,
-        Reason.GUEST_BOOTSTRAP_FAILED,
         # Backends that ask, classes that changed their meaning, faults of ours
         Reason.STORAGE_MAPPING_CHANGED,
         Reason.NETWORK_MAPPING_CHANGED,

@@ -78,6 +78,14 @@ class Missing(Model):
     since: Time = Field(description="When that was found out.")
 
 
+class SeedStatus(Model):
+    """What became of the user data on the backend."""
+
+    redacted_at: Time = Field(
+        description="When a read proved that the backend holds no user data any more."
+    )
+
+
 class MachineStatus(Model):
     """What a machine is."""
 
@@ -124,6 +132,10 @@ class MachineStatus(Model):
         default=None,
         description="Set while it is proved that the machine was there and is gone; never while "
         "its absence is only likely.",
+    )
+    seed: SeedStatus | None = Field(
+        default=None,
+        description="Set once the user data was cleared on the backend, after the first boot.",
     )
     task: TaskStatus | None = Field(
         default=None, description="The backend's job that is running for the machine."

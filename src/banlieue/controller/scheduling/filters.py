@@ -36,7 +36,7 @@ class Reject:
 
 _READS: Mapping[str, frozenset[str]] = {
     "none": frozenset(),
-    "ignition": frozenset({"userData"}),
+    "ignition": frozenset({"userData", "sshAuthorizedKeys"}),
 }
 """What a guest reads at its first boot, by its kind of bootstrap; others read everything."""
 

@@ -21,6 +21,7 @@ from banlieue.sdk.machine import (
     moving,
     report,
     restart,
+    seed,
     stopped,
     teardown,
 )
@@ -61,6 +62,7 @@ PHASES = (
     epochs.stay_behind,
     moving.sync_mark,
     stopped.unanswered,
+    seed.redact,
     restart.restart,
     life.converge,
     correction.tell_corrected,
@@ -128,9 +130,7 @@ class MachineReconciler:
         minted = scope.machine.spec.instance if instance is None else None
         if minted is not None:
             self._listen_for(scope.key, minted)
-        task = scope.memory.task
-        if task is not None:
-            self._by_task[task.handle] = scope.key
+        self._follow_tasks(scope)
         if self._gone(scope):
             self._forget(scope.key)
             return Result()
@@ -142,8 +142,14 @@ class MachineReconciler:
         # What moved while the identity was minted found nobody who listened.
         news = _SHORTEST_POLL if minted is not None else None
         later = scope.again_after or self._poll(scope, changed=changed)
-        pauses = (later, scope.restart_after, news)
+        pauses = (later, scope.restart_after, scope.seed_after, news)
         return Result(min((it for it in pauses if it is not None), default=None))
+
+    def _follow_tasks(self, scope: Scope) -> None:
+        """Have the end of work that was begun ask for a pass."""
+        for task in (scope.memory.task, scope.memory.redacting):
+            if task is not None:
+                self._by_task[task.handle] = scope.key
 
     def _listen_for(self, key: Key, instance: Instance) -> None:
         """Have news of the VM ask for passes over this machine.
@@ -216,6 +222,8 @@ class MachineReconciler:
             task=scope.memory.task,
             failures=scope.memory.failures,
             error=error,
+            seed=seed.status(scope),
+            first_boot=seed.findings(scope),
         )
         self._announce(scope, outcome)
         disks.tell_removed(scope)

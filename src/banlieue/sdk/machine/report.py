@@ -21,6 +21,7 @@ from banlieue.api.infrastructure.machine import (
     Missing,
     Move,
 )
+from banlieue.api.infrastructure.machine_status import SeedStatus
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.types import PowerState
 from banlieue.sdk.conditions import Finding, false, merge, true, unknown
@@ -64,6 +65,8 @@ class Report:
     failures: int = 0
     error: DriverError | None = None
     paused: str | None = None
+    seed: SeedStatus | None = None
+    first_boot: tuple[Finding, ...] = ()
 
 
 def status_of(report: Report) -> MachineStatus:
@@ -81,6 +84,7 @@ def status_of(report: Report) -> MachineStatus:
         status.create_refused = None
     status.missing = (before.missing or Missing(since=report.now)) if report.missing else None
     status.move = report.move
+    status.seed = report.seed
     status.last_restart_time = report.restarted or before.last_restart_time
     status.task = task_status(before.task, report.task, report.now)
     status.failures = Failures(count=report.failures) if report.failures else None
@@ -169,6 +173,7 @@ def _conditions(report: Report, status: MachineStatus) -> list[Finding]:
         _addresses(report, status),
         false(ConditionType.PAUSED, Reason.NOT_PAUSED),
     ]
+    findings.extend(report.first_boot)
     if report.machine.metadata.deletion_timestamp is not None:
         reason, message = _why(report.outcome)
         findings.append(true(ConditionType.DELETING, reason, message))

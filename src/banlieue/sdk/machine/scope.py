@@ -21,6 +21,7 @@ from banlieue.sdk.kube import Conflict, Key, Obj
 from banlieue.sdk.machine.adopted import as_adopted
 from banlieue.sdk.machine.drift import Desired
 from banlieue.sdk.machine.nic_drift import DesiredNic
+from banlieue.sdk.outcome import Wait
 from banlieue.sdk.provider.ports import OpenProvider
 from banlieue.sdk.reconcile import Context
 
@@ -40,6 +41,10 @@ class Memory:
     owed: int | None = None
     correcting: frozenset[str] = frozenset()
     epoch_checked: tuple[str, int] | None = None
+    redacting: Task | None = None
+    seed_tries: int = 0
+    seed_failures: int = 0
+    seed_rests_until: float = 0.0
 
 
 @dataclass(slots=True)
@@ -66,6 +71,9 @@ class Scope:
     again_after: float | None = None
     restart_after: float | None = None
     restart_met: bool = False
+    seed_waits: Wait | None = None
+    seed_after: float | None = None
+    seed_proven: bool = False
 
     @property
     def key(self) -> Key:
