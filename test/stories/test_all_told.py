@@ -16,7 +16,6 @@ WAITING: Final = {
 
 PARTLY: Final = {
     1: "Proxmox VE and libvirt: there are no drivers for them yet",
-    10: "vSphere: image import; its driver finds templates and imports none yet",
     15: "Proxmox VE: the swap is told between vSphere and the simulated backend",
 }
 """Stories that are told, but not on every backend there is, and what the others wait for."""

@@ -8,7 +8,6 @@ from banlieue.api.meta import format_time
 from test.kit.mirror import Mirror, checksum
 from test.kit.stack import condition
 from test.kit.story import Story
-from test.kit.targets import SIMULATED
 from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -132,12 +131,12 @@ def test_a_guest_that_does_not_listen_is_stopped_as_its_power_off_mode_says(stor
     wait_until(lambda: story.admin.boots(vm.id) != boots, 10, "a reset")
 
 
-@pytest.mark.parametrize("stage", [SIMULATED], indirect=True, scope="module")
 def test_an_image_is_imported_verified_and_deleted_when_unused(story: Story) -> None:
     """Story 10: image import."""
-    content = bytes(range(256)) * 8192
+    content, backend = story.registered.target.image_content(), story.registered.target.backend.name
     with Mirror({"fresh.img": content}) as mirror:
-        story.given(_image("fresh", mirror.url("fresh.img"), checksum(b"another content")))
+        other = checksum(b"another content")
+        story.given(_image("fresh", backend, mirror.url("fresh.img"), other))
         story.vm("waits", imageRef={"name": "fresh"})
         message = story.condition("waits", "Scheduled", "False", "ImageNotReady")
         assert "fresh" in message
@@ -145,7 +144,7 @@ def test_an_image_is_imported_verified_and_deleted_when_unused(story: Story) -> 
         assert checksum(content) in refused["message"]
 
         mirror.hold(after=len(content) // 2)
-        story.given(_image("fresh", mirror.url("fresh.img"), checksum(content)))
+        story.given(_image("fresh", backend, mirror.url("fresh.img"), checksum(content)))
         story.image("fresh", lambda row: row.get("progressPercent", 0) > 0)
         shown = story.kube.get("vmimages", "fresh")["status"]
         assert (shown["readyProviders"], shown["progress"][-1]) == ("0/1", "%")
@@ -159,14 +158,15 @@ def test_an_image_is_imported_verified_and_deleted_when_unused(story: Story) -> 
     wait_until(lambda: story.kube.find("vmimages", "fresh") is None, 60, "the image to go")
 
 
-def _image(name: str, url: str, digest: str) -> str:
+def _image(name: str, backend: str, url: str, digest: str) -> str:
     return f"""
         apiVersion: banlieue.io/v1alpha1
         kind: VMImage
         metadata: {{name: {name}}}
         spec:
           agent: present
-          sources: [{{providerClass: simulated, kind: Url, ref: "{url}", checksum: "{digest}"}}]
+          sources:
+          - {{providerClass: {backend}, kind: Url, ref: "{url}", checksum: "{digest}"}}
     """
 
 

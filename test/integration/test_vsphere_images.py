@@ -1,0 +1,179 @@
+"""Images on a vCenter: imported once, whole or not at all, and never destroyed under a clone."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from banlieue.api.reasons import Reason
+from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
+from banlieue.providers.vsphere.driver import VSphereDriver
+from banlieue.sdk.driver import FailureDomain, Image
+from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
+from banlieue.sdk.image.ports import ImageImport
+from banlieue.sdk.testing.conformance_target import Bench
+from test.kit.imagefiles import archive, descriptor, ova, vmdk
+from test.kit.mirror import Mirror, checksum
+from test.kit.vcsim_values import Machine
+from test.kit.vsphere_target import VSphereTarget, vsphere_target
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def vcenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
+    with vsphere_target(tmp_path_factory.mktemp("vcsim"), ["-lease-timeout", "2s"]) as target:
+        yield target
+
+
+@pytest.fixture
+def bench(vcenter: VSphereTarget) -> Iterator[Bench]:
+    vcenter.proxy.clear()
+    with vcenter.backend.connect(vcenter.connection()) as driver:
+        yield Bench(vcenter, driver)
+
+
+def _driver(bench: Bench) -> VSphereDriver:
+    assert isinstance(bench.driver, VSphereDriver)
+    return bench.driver
+
+
+def _where(bench: Bench) -> FailureDomain:
+    return bench.target.failure_domain(bench.driver)
+
+
+def _wanted(mirror: Mirror, name: str, **more: str) -> ImageImport:
+    digest = checksum(mirror.contents[name])
+    return ImageImport(f"banlieue-{uuid4().hex[:12]}", mirror.url(name), digest, **more)
+
+
+def _imported(bench: Bench, wanted: ImageImport) -> Image:
+    driver, where = _driver(bench), _where(bench)
+    bench.until("the import", lambda: driver.import_image(wanted, where) is None)
+    source = ImageSource(provider_class="vsphere", kind=SourceKind.TEMPLATE, ref=wanted.name)
+    found = driver.find_image(source, where)
+    assert found is not None
+    return found
+
+
+def _named(vcenter: VSphereTarget, start: str) -> list[Machine]:
+    return [vm for vm in vcenter.vcenter.vms() if vm.name.startswith(start)]
+
+
+@contextmanager
+def _mirror() -> Iterator[Mirror]:
+    contents = {
+        "image.ova": ova(vmdk(gib=3), gib=3),
+        "image.vmdk": vmdk(gib=5),
+        "bad.ova": archive({"a.ovf": b"<Envelope/>", "disk1.vmdk": vmdk()}),
+        "lacking.ova": archive({"a.ovf": descriptor(10).encode()}),
+    }
+    with Mirror(contents) as mirror:
+        yield mirror
+
+
+def test_machines_are_made_from_an_imported_ova_and_linked_to_it(
+    bench: Bench, vcenter: VSphereTarget
+) -> None:
+    """capv.md section 5, row 3: images without hand work."""
+    with _mirror() as mirror:
+        image = _imported(bench, wanted := _wanted(mirror, "image.ova"))
+        assert mirror.requests == ["image.ova"]
+    assert image.disk_gib == 3
+    (template,) = _named(vcenter, wanted.name)
+    assert (template.template, template.name) == (True, wanted.name)
+    assert template.cards == (), "its cards would need networks that nobody asked for"
+    plan = replace(bench.plan(), image=image, disks=())
+    state = bench.ensure(plan)
+    driver, where = _driver(bench), _where(bench)
+    with pytest.raises(NeedsOperator, match="linked clone") as refused:
+        driver.delete_image(wanted.name, where)
+    assert refused.value.reason is Reason.IMAGE_IN_USE
+    bench.delete(replace(plan.ref, seen=True, backend_id=state.backend_id), plan)
+    bench.until("the deletion", lambda: driver.delete_image(wanted.name, where) is None)
+    assert _named(vcenter, wanted.name) == []
+
+
+def test_a_bare_disk_becomes_a_template_with_the_firmware_of_its_image(bench: Bench) -> None:
+    with _mirror() as mirror:
+        image = _imported(bench, _wanted(mirror, "image.vmdk", firmware="efi-secure"))
+    assert (image.disk_gib, image.firmware) == (5, "efi")
+
+
+@pytest.mark.parametrize("name", ["bad.ova", "lacking.ova"])
+def test_an_image_the_vcenter_cannot_use_is_told_and_leaves_nothing(
+    bench: Bench, vcenter: VSphereTarget, name: str
+) -> None:
+    driver, where = _driver(bench), _where(bench)
+    with _mirror() as mirror:
+        wanted = _wanted(mirror, name)
+
+        def refused() -> DriverError | None:
+            try:
+                driver.import_image(wanted, where)
+            except DriverError as error:
+                return error
+            return None
+
+        error = bench.until("the refusal", refused)
+    assert isinstance(error, InvalidSpec)
+    assert error.reason is Reason.IMAGE_IMPORT_FAILED
+    assert _named(vcenter, wanted.name) == []
+
+
+def test_what_a_dead_process_left_behind_is_waited_for_and_imported_anew(
+    bench: Bench, vcenter: VSphereTarget
+) -> None:
+    driver, where = _driver(bench), _where(bench)
+    with _mirror() as mirror:
+        mirror.hold(after=20_000)
+        wanted = _wanted(mirror, "image.ova")
+        with bench.connect() as other:
+            assert isinstance(other, VSphereDriver)
+            other.import_image(wanted, where)
+            bench.until("the part", lambda: _named(vcenter, wanted.name))
+            # While one process imports it, another one does not.
+            told = driver.import_image(wanted, where)
+            assert told is not None
+            assert mirror.requests == ["image.ova"]
+            # A process that is killed says no goodbye: its lease runs out.
+            other._transfers._jobs.clear()
+            vcenter.vcenter.terminate_sessions()
+        mirror.release()
+        _imported(bench, wanted)
+    assert [vm.name for vm in _named(vcenter, wanted.name)] == [wanted.name]
+
+
+def test_a_part_that_is_whole_needs_only_its_name(bench: Bench, vcenter: VSphereTarget) -> None:
+    """The process died between the last check and the rename."""
+    where = _where(bench)
+    with _mirror() as mirror:
+        wanted = _wanted(mirror, "image.ova")
+        image = _imported(bench, wanted)
+        vcenter.vcenter.change_vm(image.handle, name=f"{wanted.name}.part")
+        with bench.connect() as other:
+            assert isinstance(other, VSphereDriver)
+            bench.until("the rename", lambda: other.import_image(wanted, where) is None)
+        assert mirror.requests == ["image.ova"]
+    assert [vm.name for vm in _named(vcenter, wanted.name)] == [wanted.name]
+    with bench.connect() as other:
+        assert isinstance(other, VSphereDriver)
+        bench.until("the deletion", lambda: other.delete_image(wanted.name, where) is None)
+
+
+def test_a_deleted_image_stops_its_import(bench: Bench, vcenter: VSphereTarget) -> None:
+    driver, where = _driver(bench), _where(bench)
+    with _mirror() as mirror:
+        mirror.hold(after=20_000)
+        wanted = _wanted(mirror, "image.ova")
+        driver.import_image(wanted, where)
+        bench.until("the part", lambda: _named(vcenter, wanted.name))
+        began = time.monotonic()
+        driver.delete_image(wanted.name, where)
+        mirror.release()
+        bench.until("the end", lambda: driver.delete_image(wanted.name, where) is None)
+        assert time.monotonic() - began < 20
+    assert _named(vcenter, wanted.name) == []

@@ -1,0 +1,114 @@
+"""OVAs and VMDKs as they stream in: taken apart whatever the pieces, refused with what to do."""
+
+import io
+import tarfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from banlieue.api.reasons import Reason
+from banlieue.providers.vsphere.images.formats import (
+    DISK,
+    BareDisk,
+    Descriptor,
+    FileBegins,
+    FileEnds,
+    FilePiece,
+    Unpacking,
+)
+from banlieue.sdk.errors import InvalidSpec
+from test.kit.imagefiles import archive, descriptor, ova, vmdk
+
+_KIB_PER_GIB = 1024 * 1024
+
+
+def _events(content: bytes, sizes: list[int]) -> list[object]:
+    """All events, with the pieces of each file put together."""
+    unpacking, found, rest = Unpacking(), [], content
+    index = 0
+    while rest:
+        size = sizes[index % len(sizes)]
+        piece, rest, index = rest[:size], rest[size:], index + 1
+        found += unpacking.feed(piece)
+    found += unpacking.end()
+    whole: list[object] = []
+    for event in found:
+        if isinstance(event, FilePiece) and whole and isinstance(whole[-1], FilePiece):
+            whole[-1] = FilePiece(whole[-1].content + event.content)
+        else:
+            whole.append(event)
+    return whole
+
+
+_SIZES = st.lists(st.integers(1, 70_000), min_size=1, max_size=5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(_SIZES)
+def test_an_ova_is_taken_apart_however_it_is_cut(sizes: list[int]) -> None:
+    disk = vmdk(size=5000)
+    found = _events(ova(disk), [max(size, 97) for size in sizes])
+    text = descriptor(len(disk))
+    assert found == [
+        Descriptor(text),
+        FileBegins("disk1.vmdk", len(disk)),
+        FilePiece(disk),
+        FileEnds(),
+    ]
+
+
+@settings(max_examples=20, deadline=None)
+@given(_SIZES)
+def test_a_vmdk_is_told_as_one_disk(sizes: list[int]) -> None:
+    disk = vmdk(gib=7, size=3000)
+    found = _events(disk, sizes)
+    assert found == [
+        BareDisk(7 * _KIB_PER_GIB),
+        FileBegins(DISK, None),
+        FilePiece(disk),
+        FileEnds(),
+    ]
+
+
+def test_manifests_are_passed_over_and_long_names_are_kept() -> None:
+    name = f"{'long-' * 30}disk.vmdk"
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for file, content in (
+            ("a.ovf", descriptor(3, name=name).encode()),
+            ("a.mf", b"SHA256(a.ovf)= 00"),
+            (name, b"abc"),
+        ):
+            info = tarfile.TarInfo(file)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    found = _events(out.getvalue(), [512])
+    assert found[1:] == [FileBegins(name, 3), FilePiece(b"abc"), FileEnds()]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"QFI\xfb" + bytes(1000), "qcow2"),
+        (b"\x1f\x8b" + bytes(1000), "gzip"),
+        (b"<?xml version='1.0'?>" + bytes(1000), "pack it with them into an OVA"),
+        (bytes(4096), "no known kind"),
+        (vmdk(size=1000, flags=1), "not a stream-optimized one"),
+        (archive({"disk1.vmdk": b"a"}), "first file is not the OVF descriptor"),
+        (archive({"readme.mf": b"a"}), "no OVF descriptor"),
+        (ova(vmdk(size=5000))[:3000], "ends too early"),
+        (vmdk(size=1000)[:100], "ends too early"),
+    ],
+)
+def test_what_cannot_be_imported_says_what_to_do(content: bytes, told: str) -> None:
+    with pytest.raises(InvalidSpec, match=told) as refused:
+        _events(content, [700])
+    assert refused.value.reason is Reason.IMAGE_IMPORT_FAILED
+
+
+def test_a_damaged_archive_is_refused() -> None:
+    content = bytearray(ova(vmdk(size=1000)))
+    content[0] ^= 0xFF
+    with pytest.raises(InvalidSpec, match="no archive"):
+        _events(bytes(content), [4096])
