@@ -1,0 +1,353 @@
+"""What the admission policies refuse the operator's account, whatever its roles let it do."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from test.kit.controlplane import ControlPlane
+from test.kit.kube import Kube, KubeError
+from test.kit.stack import Object
+from test.kit.walled import (
+    MACHINES,
+    TENANT,
+    Walled,
+    account,
+    binding,
+    role,
+    rule,
+    secret,
+    subject,
+    walled,
+)
+
+pytestmark = pytest.mark.slow
+
+NAME = "banlieue-provider-simulated-mine"
+GRANT = "banlieue-provider-grant-0123456789abcdef-0"
+
+
+@pytest.fixture(scope="module")
+def walls(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Walled]:
+    with walled(control_plane, tmp_path_factory.mktemp("walls")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def me(walls: Walled) -> Kube:
+    return walls.almighty("banlieue-operator")
+
+
+def refused(words: str) -> Any:  # noqa: ANN401 - a context manager of pytest
+    return pytest.raises(KubeError, match=words)
+
+
+def deployment(namespace: str) -> Object:
+    """As the operator makes it, but for what no rule asks about."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"namespace": namespace, "name": NAME},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {
+                    "serviceAccountName": NAME,
+                    "securityContext": {"runAsNonRoot": True},
+                    "volumes": [],
+                    "initContainers": [],
+                    "containers": [
+                        {
+                            "name": "manager",
+                            "image": "localhost/banlieue:dev",
+                            "env": [
+                                {
+                                    "name": "POD_NAME",
+                                    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+                                }
+                            ],
+                            "securityContext": {"allowPrivilegeEscalation": False},
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+def workload_rules() -> list[Object]:
+    return [
+        rule("banlieue.io", "providers", "get list watch patch operate", "mine"),
+        rule("banlieue.io", "providers/status", "patch", "mine"),
+        rule("", "secrets", "get patch", "mine-creds"),
+        rule("", "configmaps", "get patch", "ca"),
+        rule("coordination.k8s.io", "leases", "create"),
+        rule("coordination.k8s.io", "leases", "get patch", "uid"),
+    ]
+
+
+def test_it_makes_and_removes_what_serves_a_provider(walls: Walled, me: Kube) -> None:
+    where, it = walls.namespace, subject(walls.namespace, NAME)
+    made = [
+        account(where, NAME),
+        role(where, NAME, *workload_rules()),
+        binding(where, NAME, NAME, it),
+        binding("", NAME, "banlieue-provider-simulated", it, kind="ClusterRole"),
+        deployment(where),
+        role(TENANT, GRANT, rule("", "secrets", "get", "mine", "network")),
+        binding(TENANT, GRANT, GRANT, it),
+    ]
+    for obj in made:
+        me.apply(obj)
+    me.patch("roles", GRANT, {"rules": []}, TENANT)
+    for obj in made:
+        me.delete(obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        rule("", "secrets", "get"),
+        rule("", "secrets", "get", ""),
+        rule("", "secrets", "list", "mine"),
+        rule("", "secrets", "watch", "mine"),
+        rule("", "secrets", "update", "mine"),
+        rule("", "secrets", "*", "mine"),
+        rule("", "*", "get", "mine"),
+        rule("*", "secrets", "get", "mine"),
+        rule("", "serviceaccounts/token", "create", "banlieue-controller"),
+        rule("", "pods", "get", "x"),
+        rule("", "configmaps", "delete", "mine"),
+        rule("banlieue.io", "providers", "operate"),
+        rule("banlieue.io", "providers", "delete", "mine"),
+        rule("banlieue.io", "providers", "update", "mine"),
+        rule("banlieue.io", "virtualmachines", "get", "mine"),
+        rule("coordination.k8s.io", "leases", "get patch"),
+        rule("coordination.k8s.io", "leases", "create delete"),
+        rule("rbac.authorization.k8s.io", "roles", "bind", "mine"),
+    ],
+    ids=str,
+)
+def test_a_role_beyond_the_list_is_refused(walls: Walled, me: Kube, given: Object) -> None:
+    for extra in ([], workload_rules()):
+        with refused("a provider's Role may hold"):
+            me.create(role(walls.namespace, NAME, *extra, given), dry_run=True)
+    with refused("a grant may hold"):
+        me.create(role(TENANT, GRANT, given), dry_run=True)
+
+
+def test_a_grant_holds_nothing_a_workload_needs(me: Kube) -> None:
+    for given in workload_rules():
+        with refused("a grant may hold"):
+            me.create(role(TENANT, GRANT, given), dry_run=True)
+
+
+def test_only_roles_of_providers_are_bound_and_only_to_their_accounts(
+    walls: Walled, me: Kube
+) -> None:
+    where, it = walls.namespace, subject(walls.namespace, NAME)
+    people = {"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}
+    group = {"kind": "Group", "name": "system:authenticated", "apiGroup": people["apiGroup"]}
+    cluster = "banlieue-provider-simulated"
+    for obj in (
+        binding("", NAME, "cluster-admin", it, kind="ClusterRole"),
+        binding("", NAME, cluster, subject(where, "banlieue-operator"), kind="ClusterRole"),
+        binding("", NAME, cluster, people, kind="ClusterRole"),
+        binding("", NAME, cluster, it, group, kind="ClusterRole"),
+        binding(where, NAME, "cluster-admin", it, kind="ClusterRole"),
+        binding(where, NAME, cluster, it, kind="ClusterRole"),
+        binding(where, NAME, "banlieue-controller", it),
+        binding(TENANT, GRANT, GRANT, subject(TENANT, "default")),
+    ):
+        with refused("may bind roles banlieue-provider-"):
+            me.create(obj, dry_run=True)
+
+
+def test_nothing_is_called_otherwise(walls: Walled, me: Kube) -> None:
+    where, it = walls.namespace, subject(walls.namespace, NAME)
+    for obj in (
+        account(where, "default-too"),
+        role("kube-system", "extra", rule("", "secrets", "get", "x")),
+        binding(where, "extra", NAME, it),
+        binding("", "extra", "banlieue-provider-simulated", it, kind="ClusterRole"),
+    ):
+        with refused("called banlieue-provider-"):
+            me.create(obj, dry_run=True)
+    with refused("called banlieue-provider-"):
+        me.delete("serviceaccounts", "banlieue-controller", where)
+    with refused("called banlieue-provider-"):
+        me.delete("clusterrolebindings", "cluster-admin")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pod: pod.update(serviceAccountName="banlieue-controller"),
+        lambda pod: pod.pop("serviceAccountName"),
+        lambda pod: pod.update(volumes=[{"name": "x", "secret": {"secretName": "mine"}}]),
+        lambda pod: pod.update(volumes=[{"name": "x", "hostPath": {"path": "/"}}]),
+        lambda pod: pod.update(
+            volumes=[
+                {
+                    "name": "x",
+                    "projected": {"sources": [{"secret": {"name": "mine"}}]},
+                }
+            ]
+        ),
+        lambda pod: pod.update(initContainers=copy.deepcopy(pod["containers"])),
+        lambda pod: pod.update(hostNetwork=True),
+        lambda pod: pod.update(hostPID=True),
+        lambda pod: pod.update(hostIPC=True),
+        lambda pod: pod.update(securityContext={}),
+    ],
+    ids=(
+        "account",
+        "no account",
+        "secret",
+        "host",
+        "projected",
+        "init",
+        "net",
+        "pid",
+        "ipc",
+        "root",
+    ),
+)
+def test_a_pod_gets_at_nothing_but_its_account(
+    walls: Walled, me: Kube, change: Callable[[Object], None]
+) -> None:
+    obj = deployment(walls.namespace)
+    change(obj["spec"]["template"]["spec"])
+    if "initContainers" in str(obj) and obj["spec"]["template"]["spec"]["initContainers"]:
+        obj["spec"]["template"]["spec"]["initContainers"][0]["name"] = "first"
+    with refused("a provider's pod runs as the account of its own name"):
+        me.create(obj, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"envFrom": [{"secretRef": {"name": "mine"}}]},
+        {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "mine", "key": "k"}}}]},
+        {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "mine", "key": "k"}}}]},
+        {"securityContext": {"privileged": True}},
+        {"securityContext": {"allowPrivilegeEscalation": True}},
+        {
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"add": ["SYS_ADMIN"]},
+            }
+        },
+        {"securityContext": None},
+    ],
+    ids=str,
+)
+def test_a_container_takes_nothing_from_secrets_and_has_no_privileges(
+    walls: Walled, me: Kube, given: Object
+) -> None:
+    obj = deployment(walls.namespace)
+    obj["spec"]["template"]["spec"]["containers"][0].update(given)
+    with refused("a provider's container takes nothing"):
+        me.create(obj, dry_run=True)
+
+
+def test_it_neither_reads_nor_writes_what_is_not_its_own(walls: Walled, me: Kube) -> None:
+    where = walls.namespace
+    walls.machine("kept")
+    with refused("may not write infrastructure.banlieue.io/simulatedmachines"):
+        me.delete(MACHINES, "kept", TENANT)
+    with refused("may not write /secrets"):
+        me.patch("secrets", "mine-creds", {"metadata": {"labels": {"x": "y"}}}, where)
+    with refused("may not write /serviceaccounts/token"):
+        path = me.resource("serviceaccounts").path(where, "banlieue-controller", "token")
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        me.request("POST", path, body=request)
+    with refused("may not write rbac.authorization.k8s.io/clusterroles"):
+        me.patch("clusterroles", "banlieue-provider-simulated", {"rules": []})
+    policy = "validatingadmissionpolicies"
+    for obj in (secret(TENANT, "new"), account("kube-system", "new")):
+        with refused("the operator may"):
+            me.create(obj, dry_run=True)
+    assert walls.kube.list(policy), "the API server lets no policy watch over policies: see docs"
+
+
+def test_of_a_provider_it_writes_finalizer_and_workload(walls: Walled, me: Kube) -> None:
+    where = walls.namespace
+    held = {"metadata": {"finalizers": ["banlieue.io/provider-workload"]}}
+    me.patch("providers", "mine", held, where)
+    me.patch(
+        "providers", "mine", {"status": {"workload": {"name": NAME}}}, where, subresource="status"
+    )
+    for change in (
+        {"spec": {"cordoned": True}},
+        {"metadata": {"labels": {"x": "y"}}},
+        {"metadata": {"annotations": {"x": "y"}}},
+        {"metadata": {"finalizers": ["banlieue.io/provider-in-use"]}},
+    ):
+        with refused("finalizer banlieue.io/provider-workload only"):
+            me.patch("providers", "mine", change, where)
+    for forged in ({"machineCount": 9}, {"backendIdentity": "forged"}):
+        with refused("workload only"):
+            me.patch("providers", "mine", {"status": forged}, where, subresource="status")
+    me.patch("providers", "mine", {"metadata": {"finalizers": None}}, where)
+    with refused("provider-workload only"):
+        me.delete("providers", "mine", where)
+
+
+def test_it_makes_classes_and_changes_none(walls: Walled, me: Kube) -> None:
+    found = walls.kube.get("providerclasses", "simulated")
+    made = {
+        "apiVersion": found["apiVersion"],
+        "kind": found["kind"],
+        "metadata": {"name": "another"},
+        "spec": found["spec"],
+    }
+    me.create(made, dry_run=True)
+    image = {"spec": {"image": {"repository": "evil.example/banlieue"}}}
+    with refused("changes none"):
+        me.patch("providerclasses", "simulated", image)
+    with refused("changes none"):
+        me.delete("providerclasses", "simulated")
+
+
+def test_of_a_namespace_it_writes_one_label(me: Kube) -> None:
+    me.patch("namespaces", TENANT, {"metadata": {"labels": {"banlieue.io/in-use": "true"}}})
+    me.patch("namespaces", TENANT, {"metadata": {"labels": {"banlieue.io/in-use": None}}})
+    for change in (
+        {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
+        {"annotations": {"x": "y"}},
+        {"finalizers": ["example.com/x"]},
+    ):
+        with refused("label banlieue.io/in-use only"):
+            me.patch("namespaces", TENANT, {"metadata": change})
+    with refused("label banlieue.io/in-use only"):
+        me.delete("namespaces", TENANT)
+
+
+def test_it_writes_no_lease_but_its_own(walls: Walled, me: Kube) -> None:
+    def lease(name: str) -> Object:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"namespace": walls.namespace, "name": name},
+            "spec": {"holderIdentity": "me"},
+        }
+
+    me.create(lease("banlieue-operator"), dry_run=True)
+    with refused("its own Lease only"):
+        me.create(lease("banlieue-controller"), dry_run=True)
+
+
+def test_what_was_refused_stands_in_the_audit_log(walls: Walled, me: Kube) -> None:
+    control_plane = walls.stack.control_plane
+    since = control_plane.audit_position()
+    it = subject(walls.namespace, NAME)
+    with refused("may bind roles banlieue-provider-"):
+        me.create(binding("", NAME, "cluster-admin", it, kind="ClusterRole"))
+    user = f"system:serviceaccount:{walls.namespace}:banlieue-operator"
+    (entry,) = control_plane.audit_writes(since, user=user)
+    assert (entry.resource, entry.code) == ("clusterrolebindings", 403)
