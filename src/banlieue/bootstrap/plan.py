@@ -20,7 +20,7 @@ from banlieue.sdk.kube import Obj
 from banlieue.sdk.registry import load_backend, own_backend_names
 
 COMPONENT: Final = "app.kubernetes.io/component"
-NO_DEFAULT_CLASSES: Final = "--no-default-classes"
+SKIP_CLASSES: Final = "--skip-provider-classes"
 
 _OPERATOR: Final = "banlieue-operator"
 _SYSTEM: Final = re.compile(rf"(?<![a-z0-9-]){names.SYSTEM_NAMESPACE}(?![a-z0-9])")
@@ -276,4 +276,4 @@ def _replaced(value: Any, text_of: Any) -> Any:  # noqa: ANN401 - any JSON value
 def _skip_classes(objects: Iterable[Obj]) -> None:
     for obj in objects:
         if obj["kind"] == "Deployment" and obj["metadata"]["name"] == _OPERATOR:
-            obj["spec"]["template"]["spec"]["containers"][0]["args"].append(NO_DEFAULT_CLASSES)
+            obj["spec"]["template"]["spec"]["containers"][0]["args"].append(SKIP_CLASSES)

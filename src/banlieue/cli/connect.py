@@ -1,15 +1,16 @@
 """A short visit of a command to the API server."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from banlieue.sdk.kube import ApiClient
+if TYPE_CHECKING:
+    from banlieue.sdk.runtime.client import KubeClient
 
 T = TypeVar("T")
 
 
 async def with_client(
-    role: str, kubeconfig: str, context: str, act: Callable[[ApiClient], Awaitable[T]]
+    role: str, kubeconfig: str, context: str, act: Callable[["KubeClient"], Awaitable[T]]
 ) -> T:
     """Open a client, let `act` use it, and close it.
 

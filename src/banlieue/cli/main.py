@@ -18,9 +18,11 @@ def cli() -> None:
     \b
     banlieue dev                 every role in one process, to try things out
     banlieue controller          places VirtualMachines and mirrors their status
+    banlieue operator            runs a provider process for every Provider
     banlieue provider vsphere    turns VSphereMachines into VMs on a vCenter
     banlieue schedule -f FILE    tells where VirtualMachines would be placed, and why not elsewhere
     banlieue adopt plan          proposes VirtualMachines for VMs that exist already
+    banlieue bootstrap operator  installs everything into a cluster, or upgrades it
     banlieue crds                prints the CustomResourceDefinitions to apply first
 
     Roles talk to the cluster of --kubeconfig, $KUBECONFIG or the pod they run in, and end in
@@ -29,9 +31,12 @@ def cli() -> None:
 
 
 def _register() -> None:
-    from banlieue.cli import adopt, crds, recover, roles, schedule
+    from banlieue.cli import adopt, bootstrap, crds, recover, roles, schedule
 
-    others = (schedule.schedule, adopt.adopt, crds.crds, recover.recover)
+    others = (
+        *(schedule.schedule, adopt.adopt, crds.crds, recover.recover),
+        bootstrap.bootstrap,
+    )
     for command in (*roles.COMMANDS, *others):
         cli.add_command(command)
 

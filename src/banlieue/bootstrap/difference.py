@@ -1,0 +1,54 @@
+"""What an install would change, for people: before and after as YAML. Pure."""
+
+import copy
+import difflib
+
+from banlieue.api.crd.render import to_yaml
+from banlieue.bootstrap.objects import title
+from banlieue.sdk.kube import Obj
+
+_SERVERS_OWN = (
+    "managedFields",
+    "resourceVersion",
+    "uid",
+    "generation",
+    "creationTimestamp",
+    "selfLink",
+)
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def difference(live: Obj | None, after: Obj) -> str:
+    """A unified diff of an object, empty when nothing would change.
+
+    Args:
+        live: what is in the cluster, None when it is not there.
+        after: what would be.
+    """
+    name = title(after)
+    lines = difflib.unified_diff(
+        _shown(live),
+        _shown(after),
+        fromfile=f"{name} (in the cluster)" if live else "/dev/null",
+        tofile=f"{name} (this version)",
+    )
+    return "".join(lines)
+
+
+def _shown(obj: Obj | None) -> list[str]:
+    if obj is None:
+        return []
+    shown = copy.deepcopy(obj)
+    shown.pop("status", None)
+    metadata = shown["metadata"]
+    for name in _SERVERS_OWN:
+        metadata.pop(name, None)
+    annotations = metadata.get("annotations") or {}
+    annotations.pop(_LAST_APPLIED, None)
+    if not annotations:
+        metadata.pop("annotations", None)
+    return to_yaml(_sorted(shown)).splitlines(keepends=True)
+
+
+def _sorted(value: Obj) -> Obj:
+    return {key: _sorted(it) if isinstance(it, dict) else it for key, it in sorted(value.items())}
