@@ -41,6 +41,15 @@ LABEL_AGGREGATE_TO_PROVIDER = f"{GROUP}/aggregate-to-provider"
 LABEL_AGGREGATE_TO_OPERATOR = f"{GROUP}/aggregate-to-operator"
 """On a ClusterRole: its rules are added to the operator's."""
 
+LABEL_WORKLOAD_OF = f"{GROUP}/workload-of"
+"""On all that the operator makes for a Provider: hash of the Provider's namespace and name."""
+
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_PART_OF = "app.kubernetes.io/part-of"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+
 # Topology keys of anti-affinity that every failure domain has
 
 TOPOLOGY_FAILURE_DOMAIN = f"{GROUP}/failure-domain"
@@ -63,6 +72,15 @@ ANNOTATION_RELEASE_PREVIOUS = f"{GROUP}/release-previous"
 
 ANNOTATION_CONFIRMED_CLUSTER = f"{GROUP}/confirmed-cluster"
 """On ConfigMap banlieue-installation: uid of the cluster in which somebody confirmed it."""
+
+ANNOTATION_WORKLOAD_OF = f"{GROUP}/workload-of-provider"
+"""On all that the operator makes: namespace/name of the Provider; without it it is not ours."""
+
+ANNOTATION_BACKEND = f"{GROUP}/backend"
+"""On all that the operator makes: the backend it serves."""
+
+ANNOTATION_DESIRED = f"{GROUP}/desired"
+"""On all that the operator makes: hash of what it wanted when it wrote the object last."""
 
 # Finalizers
 
@@ -122,6 +140,43 @@ def provider_manager(backend: str, provider_namespace: str, provider_name: str) 
     return f"{GROUP}/provider-{backend}-{digest[:8]}"
 
 
+# What the operator makes
+
+_NAME_LENGTH = 63
+_HASH_LENGTH = 8
+
+
+def provider_cluster_role(backend: str) -> str:
+    """Name the ClusterRole every provider of a backend is bound to."""
+    return f"banlieue-provider-{backend}"
+
+
+def provider_hash(provider_namespace: str, provider_name: str) -> str:
+    """Give 16 hex digits that stand for a Provider where its names are too long."""
+    return hashlib.sha256(f"{provider_namespace}/{provider_name}".encode()).hexdigest()[:16]
+
+
+def provider_workload_name(
+    backend: str, provider: str, namespace: str, install_namespace: str
+) -> str:
+    """Name all that is made to serve one Provider.
+
+    ``banlieue-provider-<backend>-<provider>``; outside of the install namespace, and where that
+    would be longer than 63 characters, it is cut and ends with a hash of namespace and name.
+
+    Args:
+        backend: backend that serves it.
+        provider: name of the Provider.
+        namespace: namespace of the Provider.
+        install_namespace: where banlieue is installed.
+    """
+    plain = f"banlieue-provider-{backend}-{provider}"
+    if namespace == install_namespace and len(plain) <= _NAME_LENGTH:
+        return plain
+    digest = provider_hash(namespace, provider)[:_HASH_LENGTH]
+    return f"{plain[: _NAME_LENGTH - _HASH_LENGTH - 1].rstrip('-.')}-{digest}"
+
+
 # Objects
 
 INSTALLATION_CONFIG_MAP = "banlieue-installation"
@@ -133,6 +188,15 @@ INSTALLATION_RECOVERY = "recovery"
 
 SYSTEM_NAMESPACE = "banlieue-system"
 """Where everything of ours is installed unless told otherwise."""
+
+CONTROLLER_ACCOUNT = "banlieue-controller"
+"""ServiceAccount, Deployment and Lease of the controller, in the install namespace."""
+
+OPERATOR_ACCOUNT = "banlieue-operator"
+"""ServiceAccount, Deployment and Lease of the operator, in the install namespace."""
+
+MANAGER_CONTAINER = "manager"
+"""Container of every Deployment of ours; clusterctl waits for those that have one."""
 
 ROOT_DISK = "root"
 """Name of the disk that boots and is made from the image."""

@@ -1,4 +1,4 @@
-"""The long-running roles: controller, provider, dev."""
+"""The long-running roles: controller, operator, provider, dev."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from banlieue.api import names
 from banlieue.cli import memory
 from banlieue.cli.options import ProviderKey, role_options
 from banlieue.sdk.kube import Key
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from banlieue.sdk.backend import Backend
     from banlieue.sdk.runtime.process import Process
 
-CONTROLLER_LEASE = "banlieue-controller"
+CONTROLLER_LEASE = names.CONTROLLER_ACCOUNT
+OPERATOR_LEASE = names.OPERATOR_ACCOUNT
 
 
 def _process(role: str, options: dict[str, Any], *, lease: Key | None = None) -> "Process":
@@ -59,6 +61,53 @@ def controller(namespace: str, *, leader_elect: bool, **options: Any) -> None:  
     lease = Key(options["system_namespace"], CONTROLLER_LEASE) if leader_elect else None
     process = _process("controller", options, lease=lease)
     app.build(process, namespace=namespace, system_namespace=options["system_namespace"])
+    memory.begin_work()
+    sys.exit(process.main())
+
+
+@click.command()
+@role_options
+@click.option(
+    "--image",
+    envvar="BANLIEUE_IMAGE",
+    default="",
+    metavar="IMAGE",
+    help="What providers run where their ProviderClass does not say, such as "
+    "registry.example.com/banlieue:v0.2.0. Default: the image of the operator's own Deployment.",
+)
+@click.option(
+    "--skip-provider-classes",
+    is_flag=True,
+    help="Make no default ProviderClass for installed backends that lack one at the start.",
+)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Run only while holding the Lease banlieue-operator, so that several may stand by.",
+)
+def operator(
+    image: str,
+    *,
+    skip_provider_classes: bool,
+    leader_elect: bool,
+    **options: Any,  # noqa: ANN401 - click's
+) -> None:
+    """Run a provider process for every Provider, as its ProviderClass says.
+
+    Applying a Provider is enough: its Deployment, account and rights follow, and go with it.
+    """
+    from banlieue.operator import app
+    from banlieue.sdk.provider.classes import default_class
+    from banlieue.sdk.registry import backend_names
+
+    system = options["system_namespace"]
+    process = _process(
+        "operator", options, lease=Key(system, OPERATOR_LEASE) if leader_elect else None
+    )
+    backends = [] if skip_provider_classes else _backends(backend_names())
+    classes = [default_class(backend) for backend in backends]
+    app.build(process, app.Settings(system, image, classes))
     memory.begin_work()
     sys.exit(process.main())
 
@@ -140,20 +189,15 @@ def _backends(wanted: Iterable[str]) -> list["Backend[Any]"]:
 
 async def _prepare(process: "Process", namespace: str, served: list["Backend[Any]"]) -> None:
     """Make what an install would have made, where it is missing."""
-    from banlieue.api.names import MANAGER_OPERATOR
-    from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES
-    from banlieue.sdk.kube import AlreadyExists, NotFound, Unavailable
+    from banlieue.api.resources import NAMESPACES
+    from banlieue.operator import classes
+    from banlieue.sdk.kube import AlreadyExists
     from banlieue.sdk.provider.classes import default_class
 
-    wanted = [(NAMESPACES, {"metadata": {"name": namespace}})]
-    wanted += [(PROVIDER_CLASSES, default_class(backend).to_api()) for backend in served]
-    for resource, obj in wanted:
-        with contextlib.suppress(AlreadyExists):
-            try:
-                await process.client.create(resource, obj, manager=MANAGER_OPERATOR)
-            except NotFound:
-                text = "the CRDs are missing; run: banlieue crds | kubectl apply --server-side -f -"
-                raise Unavailable(404, text, retry_after=5.0) from None
+    with contextlib.suppress(AlreadyExists):
+        obj = {"metadata": {"name": namespace}}
+        await process.client.create(NAMESPACES, obj, manager=names.MANAGER_OPERATOR)
+    await classes.make_missing(process.client, map(default_class, served))
 
 
-COMMANDS = (controller, provider, dev)
+COMMANDS = (controller, operator, provider, dev)

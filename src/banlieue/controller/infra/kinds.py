@@ -2,13 +2,13 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
 
 from banlieue.api import names
 from banlieue.api.meta import KindRef, Resource
-from banlieue.api.resources import CRDS, PROVIDER_CLASSES
+from banlieue.api.resources import PROVIDER_CLASSES
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.sdk.kube import ApiClient, Forbidden, Key, NotFound, Obj, ObjectReader
+from banlieue.sdk.machine_kinds import labelled_machine_kinds
 from banlieue.sdk.reconcile import Clock
 
 _CRD_SECONDS = 60.0
@@ -86,11 +86,10 @@ class MachineKinds:
 
     async def _read_labelled(self) -> tuple[Resource, ...]:
         try:
-            crds = await self.api.list(CRDS, label_selector=f"{names.LABEL_MACHINE_KIND}=true")
+            return await labelled_machine_kinds(self.api)
         except Forbidden:
             log.warning("may not list CustomResourceDefinitions; machine kinds come from classes")
             return ()
-        return tuple(_resource(crd["spec"]) for crd in crds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +108,3 @@ class Found:
 def reference_to(kind: Resource, key: Key) -> KindRef:
     """The reference a status keeps to a machine object."""
     return KindRef(api_group=kind.group, kind=kind.kind, name=key.name, namespace=key.namespace)
-
-
-def _resource(spec: dict[str, Any]) -> Resource:
-    served = [version["name"] for version in spec["versions"] if version.get("served", True)]
-    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
-    version = next((name for name in stored if name in served), served[0])
-    kind = spec["names"]
-    return Resource(spec["group"], version, kind["kind"], kind["plural"])
