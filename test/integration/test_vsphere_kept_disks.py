@@ -16,6 +16,7 @@ from banlieue.sdk.testing.conformance_disks import follow, with_disks, with_exis
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, seen
 from test.kit.vsphere_client import VSphereClient
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
+from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,10 @@ def test_a_disk_that_was_taken_and_never_attached_is_given_back(bench: Bench) ->
         again.run(other, lambda: later.keep_disks(ref, {"old": KEPT}))
         again.delete(ref, other)
         assert later.kept_disk(owner, KEPT) is not None
-        assert [disk.id for disk in later.kept_disks(owner.installation_id)] == [KEPT]
+        listed = wait_until(
+            lambda: later.kept_disks(owner.installation_id), 30.0, "the search of the datastores"
+        )
+        assert [disk.id for disk in listed] == [KEPT]
 
 
 def test_a_kept_disk_that_an_admin_attached_is_left_to_him(

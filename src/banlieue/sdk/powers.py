@@ -93,8 +93,8 @@ class DiskKeeper(Protocol):
     def kept_disk(self, owner: Owner, disk: str) -> KeptDisk | None:
         """The kept disk of that id as it is now, if it is one of the owner's own namespace."""
 
-    def kept_disks(self, installation_id: str) -> Sequence[KeptDisk]:
-        """All kept disks of an installation; a bulk read that may take some seconds."""
+    def kept_disks(self, installation_id: str) -> Sequence[KeptDisk] | None:
+        """All kept disks of an installation; None while that is being found out: ask again."""
 
 
 @runtime_checkable

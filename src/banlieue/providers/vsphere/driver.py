@@ -287,8 +287,8 @@ class VSphereDriver:
         with _verb("kept-disk"):
             return self._work.disks.kept.find(owner, disk)
 
-    def kept_disks(self, installation_id: str) -> Sequence[KeptDisk]:
-        """All kept disks of an installation, by a search of each datastore."""
+    def kept_disks(self, installation_id: str) -> Sequence[KeptDisk] | None:
+        """All kept disks of an installation, by a search of each datastore, step by step."""
         with _verb("kept-disks"):
             return self._work.disks.kept.all(installation_id)
 

@@ -18,7 +18,7 @@ from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachab
 from banlieue.sdk.kube import STATUS, Key, Obj
 from banlieue.sdk.phases import run_phases
 from banlieue.sdk.powers import Changes
-from banlieue.sdk.provider import in_use
+from banlieue.sdk.provider import in_use, retained
 from banlieue.sdk.provider.connection import ConnectionInvalid
 from banlieue.sdk.provider.leases import ProviderLeases
 from banlieue.sdk.provider.news import news
@@ -256,6 +256,8 @@ class ProviderReconciler:
 
     def _next(self, scope: ProviderScope) -> float:
         after = scope.problem.after if scope.problem else min(REFRESH, SECRET_CHECK)
+        if scope.memory.retained_asked:
+            after = min(after, retained.AGAIN)
         return min(after, scope.counts_due) if scope.counts_due else after
 
     # Wake-ups

@@ -11,10 +11,13 @@ from banlieue.sdk.outcome import CONTINUE, Outcome
 from banlieue.sdk.powers import DiskKeeper, KeptDisk
 from banlieue.sdk.provider.scope import ProviderScope
 
+AGAIN = 1.0
+"""Seconds after which a driver that is still finding out is asked again."""
+
 PAUSE = 10.0
 """Least seconds between two lists; drivers know by themselves when theirs is out of date."""
 
-_TIMEOUT = 120.0
+_TIMEOUT = 60.0
 _MOST = 1024
 _MOST_DOMAINS = 256
 
@@ -29,12 +32,20 @@ async def read_retained(scope: ProviderScope) -> Outcome:
         return CONTINUE
 
     def read(driver: Driver[Any]) -> tuple[KeptDisk, ...] | None:
-        return tuple(driver.kept_disks(known.id)) if isinstance(driver, DiskKeeper) else None
+        if not isinstance(driver, DiskKeeper):
+            return ()
+        found = driver.kept_disks(known.id)
+        return None if found is None else tuple(found)
 
     try:
-        memory.retained = await scope.session.call(read, timeout=_TIMEOUT)
+        found = await scope.session.call(read, timeout=_TIMEOUT)
     except DriverError:
+        memory.retained_asked = False
         return CONTINUE
+    memory.retained_asked = found is None
+    if found is None:
+        return CONTINUE
+    memory.retained = found
     memory.retained_read = scope.ctx.clock.monotonic()
     return CONTINUE
 

@@ -58,6 +58,7 @@ class Memory:
     counts_written: float | None = None
     retained: Sequence[KeptDisk] | None = None
     retained_read: float | None = None
+    retained_asked: bool = False
     idle_since: float | None = None
     outage_since: float | None = None
 

@@ -8,26 +8,25 @@ it takes the file into its own directory first, by a rename, which only one of s
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import monotonic, sleep
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any
 
-from pyVmomi import vim, vmodl
+from pyVmomi import vim
 
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.soap import moid, read
+from banlieue.providers.vsphere.client.soap import moid
+from banlieue.providers.vsphere.hardware.holders import Holders
+from banlieue.providers.vsphere.hardware.search import Search
 from banlieue.providers.vsphere.places.inventory import (
     Datacenter,
     Datastore,
     Inventory,
     InventoryCache,
 )
-from banlieue.providers.vsphere.watching.watchlist import RUNNING, read_task
 from banlieue.sdk.identity import Owner
 from banlieue.sdk.powers import KeptDisk
-
-T = TypeVar("T")
 
 FOLDER = "banlieue-retained"
 """The folder at the top of each datastore; nothing in it is ever deleted by us."""
@@ -35,11 +34,9 @@ FOLDER = "banlieue-retained"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,200}")
 _KIB_PER_GIB = 1024 * 1024
-_SEARCH_SECONDS = 20.0
-_SEARCH_PAUSE = 0.1
 _FRESH_SECONDS = 3600.0
-_AT_ONCE = 8
-"""Searches that a vCenter is given at once."""
+_MOST_BEGUN = 3
+"""How often a search begins anew because of changes; then it ends, and another follows soon."""
 
 
 def folder(store: str, owner: Owner) -> str:
@@ -78,6 +75,12 @@ class KeptDisks:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _listed: dict[str, tuple[float, tuple[KeptDisk, ...]]] = field(init=False, default_factory=dict)
     _changes: int = field(init=False, default=0)
+    _searching: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _searches: dict[str, Search] = field(init=False, default_factory=dict)
+    _holders: Holders = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._holders = Holders(session=self.session)
 
     # One file
 
@@ -162,19 +165,13 @@ class KeptDisks:
             return
 
     def holder(self, path: str, datacenter: Datacenter) -> str | None:
-        """Name of a VM that has the file attached, None when none of its datastore's VMs has."""
+        """Name of a VM that has the file attached, None when none of its datastore's VMs has.
+
+        Raises:
+            Transient: not all of them were asked yet; the next call goes on.
+        """
         store = self._store(store_of(path), datacenter)
-        if store is None:
-            return None
-        vms = read(self.session, {store.id: vim.Datastore}, ("vm",))[0].refs("vm")
-        if not vms:
-            return None
-        wanted = ("name", "config.hardware.device")
-        for found in read(self.session, dict.fromkeys(vms, vim.VirtualMachine), wanted):
-            for device in found.get("config.hardware.device") or ():
-                if getattr(getattr(device, "backing", None), "fileName", None) == path:
-                    return str(found.get("name"))
-        return None
+        return self._holders.find(path, store.id) if store is not None else None
 
     def _store(self, name: str, datacenter: Datacenter) -> Datastore | None:
         places = self.places.get()
@@ -199,86 +196,49 @@ class KeptDisks:
             self._changes += 1
             self._listed.clear()
 
-    def all(self, installation_id: str) -> tuple[KeptDisk, ...]:
-        """Everything that is kept for an installation; searched for once an hour, and on changes.
+    def all(self, installation_id: str) -> tuple[KeptDisk, ...] | None:
+        """Everything that is kept for an installation; None while it is being searched for.
 
-        One search per datastore, which the vCenter does as a task of its own.
+        It is searched for once an hour, and on changes: one search per datastore, which the vCenter
+        does as a task of its own. Each call goes on with the search and never waits.
         """
-        with self._lock:
+        with self._searching:
             until, known = self._listed.get(installation_id, (0.0, ()))
+            if self.now() < until:
+                return known
+            search = self._searches.pop(installation_id, None)
+            if search is None:
+                search = self._new_search(installation_id)
+            elif search.changes != self._changes and search.begun < _MOST_BEGUN:
+                search = self._new_search(installation_id, search.begun)
+            if not search.step():
+                self._searches[installation_id] = search
+                return None
+            listed = self._all_found(search)
+            with self._lock:
+                if search.changes == self._changes:  # nothing moved while it was read
+                    self._listed[installation_id] = self.now() + _FRESH_SECONDS, listed
+            return listed
+
+    def _new_search(self, installation_id: str, begun: int = 0) -> Search:
+        with self._lock:
             changes = self._changes
-        if self.now() < until:
-            return known
+        return Search(
+            session=self.session,
+            folder=f"{FOLDER}/{_installation(installation_id)}",
+            left=[store for store, _ in _stores(self.places.get())],
+            changes=changes,
+            begun=begun + 1,
+            now=self.now,
+        )
+
+    def _all_found(self, search: Search) -> tuple[KeptDisk, ...]:
         places = self.places.get()
         found: dict[str, KeptDisk] = {}
-        for disk in _each(self._search(places, installation_id)):
+        for store, directory, file in search.found:
+            disk = _listed((directory, file), _domains(places, store))
             found.setdefault(disk.id, disk)
-        listed = tuple(found[key] for key in sorted(found))
-        with self._lock:
-            if changes == self._changes:  # nothing moved while it was read
-                self._listed[installation_id] = self.now() + _FRESH_SECONDS, listed
-        return listed
-
-    def _search(self, places: Inventory, installation_id: str) -> Iterator[tuple[KeptDisk, ...]]:
-        stores = [store for store, _ in _stores(places)]
-        if not stores:
-            return
-        known = dict.fromkeys((store.id for store in stores), vim.Datastore)
-        browsers = read(self.session, known, ("browser",))
-        by_id = {found.moid: found.ref("browser") for found in browsers}
-        for chunk in (
-            stores[first : first + _AT_ONCE] for first in range(0, len(stores), _AT_ONCE)
-        ):
-            started = [
-                (store, task)
-                for store in chunk
-                if (task := self._start(by_id.get(store.id), store, installation_id)) is not None
-            ]
-            for store, task in started:
-                domains = _domains(places, store)
-                yield tuple(_listed(result, domains) for result in self._files(task))
-
-    def _start(self, browser: str | None, store: Datastore, installation_id: str) -> str | None:
-        """Start the search of a datastore; None where the account may not look."""
-        if browser is None:
-            return None
-        top = f"[{store.name}] {FOLDER}/{_installation(installation_id)}"
-        query = vim.host.DatastoreBrowser.VmDiskQuery(
-            details=vim.host.DatastoreBrowser.VmDiskQuery.Details(
-                diskType=False, capacityKb=True, hardwareVersion=False
-            )
-        )
-        spec = vim.host.DatastoreBrowser.SearchSpec(query=[query], matchPattern=["*.vmdk"])
-
-        def start(login: Login) -> str:
-            found = vim.host.DatastoreBrowser(browser, login.ops)
-            return moid(found.SearchDatastoreSubFolders_Task(top, spec))
-
-        try:
-            return self.session.run(start)
-        except vim.fault.NotAuthenticated:
-            raise
-        except vim.fault.NoPermission:
-            return None
-
-    def _files(self, task: str) -> Iterator[tuple[str, Any]]:
-        """Directories and files of a search; none where there is no folder of ours."""
-        until = self.now() + _SEARCH_SECONDS
-        while True:
-            told = read_task(self.session, task)
-            if told is None or told.state not in RUNNING or self.now() > until:
-                break
-            sleep(_SEARCH_PAUSE)
-        if told is None or told.state in RUNNING:
-            raise vmodl.fault.SystemError(reason="the search of a datastore did not end")
-        if isinstance(told.error, vim.fault.FileNotFound | vim.fault.NoPermission):
-            return  # there is no folder of ours, and where we have no rights we made none
-        if told.error is not None:
-            raise told.error
-        for result in told.result or ():
-            for found in result.file or ():
-                if not found.path.endswith("-flat.vmdk"):
-                    yield result.folderPath, found
+        return tuple(found[key] for key in sorted(found))
 
 
 def _listed(found: tuple[str, Any], domains: tuple[str, ...]) -> KeptDisk:
@@ -287,11 +247,6 @@ def _listed(found: tuple[str, Any], domains: tuple[str, ...]) -> KeptDisk:
     capacity = getattr(name, "capacityKb", None)
     size = capacity // _KIB_PER_GIB if capacity else None
     return KeptDisk(name.path.removesuffix(".vmdk"), namespace, size, domains)
-
-
-def _each(groups: Iterable[Iterable[T]]) -> Iterator[T]:
-    for group in groups:
-        yield from group
 
 
 def _stores(places: Inventory) -> list[tuple[Datastore, Datacenter]]:
