@@ -25,7 +25,8 @@ _KIB_PER_GIB = 1024 * 1024
 
 def _events(content: bytes, sizes: list[int]) -> list[object]:
     """All events, with the pieces of each file put together."""
-    unpacking, found, rest = Unpacking(), [], content
+    found: list[object] = []
+    unpacking, rest = Unpacking(), content
     index = 0
     while rest:
         size = sizes[index % len(sizes)]

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -65,6 +65,8 @@ class Content:
     authorization_manager: str
     disk_manager: str
     file_manager: str
+    storage_resource_manager: str = ""
+    custom_fields: str = ""
     ovf_manager: str = ""
 
 
@@ -175,6 +177,11 @@ class Session:
     # Calling
 
     @property
+    def credentials(self) -> tuple[SecretStr, SecretStr]:
+        """Username and password of the login."""
+        return self._username, self._password
+
+    @property
     def trust(self) -> Trust:
         """Which certificates are accepted."""
         return self._trust
@@ -230,6 +237,16 @@ class Session:
         login = self.login
         raw = vim.ServiceInstance("ServiceInstance", login.ops).RetrieveContent()
         return _content(raw)
+
+    @contextlib.contextmanager
+    def lent(self, stub: Stub) -> Iterator[Stub]:
+        """A stub of another service of this vCenter, for a few calls; they are counted here."""
+        try:
+            yield stub
+        finally:
+            stub.DropConnections()
+            with self._lock:
+                self._keep_count(stub)
 
     # Counting
 
@@ -306,5 +323,7 @@ def _content(raw: Any) -> Content:  # noqa: ANN401 - vim.ServiceInstanceContent
         authorization_manager=moid(raw.authorizationManager),
         disk_manager=moid(raw.virtualDiskManager),
         file_manager=moid(raw.fileManager),
+        storage_resource_manager=moid(raw.storageResourceManager),
+        custom_fields=moid(raw.customFieldsManager),
         ovf_manager=moid(raw.ovfManager) if raw.ovfManager else "",
     )
