@@ -106,6 +106,7 @@ def test_every_pod_passes_the_namespaces_pod_security(
     deployments = [it for it in found if it["kind"] == "Deployment"]
     assert {it["metadata"]["name"] for it in deployments} == {
         "banlieue-controller",
+        "banlieue-operator",
         *(f"banlieue-provider-{backend}" for backend in backends()),
     }
     for deployment in deployments:

@@ -186,7 +186,7 @@ def test_the_selector_finds_its_pods_only(deployment: Object) -> None:
     wanted = deployment["spec"]["selector"]["matchLabels"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert wanted.items() <= labels.items()
-    assert wanted["app.kubernetes.io/component"] in {"controller", "provider"}
+    assert wanted["app.kubernetes.io/component"] in {"controller", "operator", "provider"}
 
 
 @each_deployment
@@ -244,6 +244,16 @@ def test_the_controller_is_told_what_the_command_line_knows() -> None:
     assert options["namespace"] == "", "it serves all namespaces"
 
 
+def test_the_operator_is_told_what_the_command_line_knows() -> None:
+    role, options = parsed(named("Deployment", "banlieue-operator"))
+    assert role == "operator"
+    assert options["http_host"] == "0.0.0.0"  # noqa: S104 - in a pod
+    assert options["system_namespace"] == "elsewhere"
+    assert options["leader_elect"]
+    assert not options["skip_provider_classes"]
+    assert options["image"] == "", "providers run what the operator runs"
+
+
 @each_backend
 def test_a_provider_is_told_what_the_command_line_knows(backend: str) -> None:
     (deployment,) = [it for it in ACCOUNTS if it["kind"] == "Deployment"]
@@ -287,6 +297,13 @@ def machine_kinds() -> set[str]:
 def test_the_controller_may_make_machines_of_every_backend() -> None:
     (rule,) = rules_of("banlieue-system-controller-backends")
     assert set(rule["resources"]) == machine_kinds()
+
+
+def test_the_operator_may_see_machines_of_every_backend_and_bind_its_providers() -> None:
+    machines, binding = rules_of("banlieue-system-operator-backends")
+    assert set(machines["resources"]) == machine_kinds()
+    assert set(binding["resourceNames"]) == {f"banlieue-provider-{it}" for it in BACKENDS}
+    assert binding["verbs"] == ["bind"]
 
 
 @each_backend
