@@ -21,6 +21,7 @@ from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import Connection, FailureDomain
 from banlieue.sdk.testing.conformance_target import ConformanceTarget, RawVm
+from test.kit import guestdata
 from test.kit.imagefiles import ova
 from test.kit.soapproxy import SoapProxy
 from test.kit.soaprules import drop_reply
@@ -191,6 +192,10 @@ class VSphereTarget(ConformanceTarget):
             card.connectable.connected = False
             change = vim.vm.device.VirtualDeviceSpec(operation="edit", device=card)
             admin.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(deviceChange=[change])))
+
+    def first_boot_data(self, vm: str) -> bytes:
+        (machine,) = [found for found in self.vcenter.vms() if found.mo_ref == vm]
+        return b"\n".join(guestdata.decoded(machine.extra_config).values())
 
     def hold(self, vm: str, *, held: bool) -> None:
         self.vcenter.change_vm(vm, extra_config={"banlieue-hold": "backup" if held else ""})

@@ -210,6 +210,10 @@ class Control:
         """Make the guest stop answering, now and after every start."""
         self._change(vm, guest_hung=True, guest_up=False, guest_due=None)
 
+    def set_first_boot(self, vm: str, tells: str) -> None:
+        """Have the guest tell that of its first boot, at its next boot and as if it had so far."""
+        self._change(vm, tells=tells, first_boot=tells)
+
     def attach_disk(self, vm: str, *, content: str = "foreign", size_gib: int = 1) -> Any:  # noqa: ANN401 - JSON
         """Attach a disk that nobody's plan names, as a storage driver or a backup does."""
         found = self._any(vm)

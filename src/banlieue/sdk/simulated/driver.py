@@ -362,6 +362,19 @@ class SimulatedDriver:
             task = marking.rewrite(self._session, vm, mark)
             return _task(task) if task else None
 
+    def redact_seed(self, ref: MachineRef) -> Task | None:
+        """Clear the user data of the VM; the next look proves that it is gone."""
+        with uniform_errors(Reason.UPDATE_FAILED):
+            vm = self._own(ref)
+            if vm is None:
+                return None
+            marking.check_owner(vm, ref)
+            if (busy := _running(vm)) is not None:
+                return busy
+            if vm["seed_digest"] is None:
+                return None
+            return _task(self._session.call("redact", vm=vm["id"]))
+
     def _own(self, ref: MachineRef) -> Json | None:
         """The VM of the machine's UUID, never one of its name only; None proves there is none."""
         if ref.uuid is None:

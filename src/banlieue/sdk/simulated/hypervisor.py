@@ -170,6 +170,12 @@ class Hypervisor(Inventory):
         latency = self.state.latencies.reconfigure
         return self.start("remove-mark", account, latency, fate, vm=vm_id)
 
+    def redact(self, vm_id: str, account: str, fate: Fate) -> Task:
+        """Start clearing the first-boot data of a VM."""
+        self._idle(vm_id)
+        latency = self.state.latencies.reconfigure
+        return self.start("redact-seed", account, latency, fate, vm=vm_id)
+
     def take_over(self, vm_id: str, wanted: TakeOver, account: str, fate: Fate) -> Task:
         """Start marking a VM; refused when it has another mark than expected."""
         self.check_mark(self._idle(vm_id), wanted)
@@ -276,8 +282,10 @@ class Hypervisor(Inventory):
         self.take_off(vm, task.disks, task.keep)
 
     def _remark(self, vm: Vm, task: Task) -> None:
-        """Do what the task says about the VM's mark, if it says anything."""
+        """Do what the task says about what is written on the VM, if it says anything."""
         if task.take_over:
             self.mark(vm, task.take_over)
         elif task.operation == "remove-mark":
             vm.mark = None
+        elif task.operation == "redact-seed":
+            self.clear_seed(vm)

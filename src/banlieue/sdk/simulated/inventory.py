@@ -11,6 +11,7 @@ from uuid import UUID
 from banlieue.sdk.simulated.changes import ChangeLog
 from banlieue.sdk.simulated.faults import Code, WorldFault
 from banlieue.sdk.simulated.records import (
+    DONE,
     OFF,
     ON,
     SUSPENDED,
@@ -150,6 +151,9 @@ class Inventory:
             hostname=spec.hostname,
             os_name=image.os_name if image else "",
             seed_digest=spec.seed_digest,
+            seeded=spec.seeded,
+            given=spec.seed_digest is not None,
+            tells=image.tells if image else DONE,
             tags=spec.tags,
         )
         for number, disk in enumerate(spec.disks):
@@ -204,7 +208,15 @@ class Inventory:
         """Let the guest of a VM report."""
         vm.guest_due = None
         vm.guest_up = True
+        if vm.seeded and vm.first_boot != DONE:
+            # As long as it did not go well, the guest reads its data anew.
+            vm.read_digest = vm.seed_digest
+            vm.first_boot = vm.tells
         self.note(vm)
+
+    def clear_seed(self, vm: Vm) -> None:
+        """Clear the first-boot data of a VM; what its guest read stays in the guest."""
+        vm.seed_digest = None
 
     def remove(self, vm: Vm) -> None:
         """Take a VM out of the inventory, and with it the disks that are attached to it."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from banlieue.sdk.driver import MachineState
+from banlieue.sdk.driver import MachineRef, MachineState
 from banlieue.sdk.errors import Foreign
 from banlieue.sdk.identity import Mark, Owner, may_replace, valid_mark
 from banlieue.sdk.simulated.session import Session
@@ -20,6 +20,13 @@ def made_for(session: Session, owner: Owner) -> Sequence[MachineState]:
         for state in found
         if state.mark and valid_mark(state.mark, state.uuid) and state.mark.owner == owner
     ]
+
+
+def check_owner(vm: Json, ref: MachineRef) -> None:
+    """Raise `Foreign` unless the VM carries a valid mark of the machine's owner."""
+    mark = Mark.decode(vm["mark"])
+    if mark is None or not valid_mark(mark, vm["uuid"]) or mark.owner != ref.owner:
+        raise Foreign(f"the mark of VM {vm['name']} is not this machine's; it is left alone")
 
 
 def rewrite(session: Session, vm: Json, mark: Mark) -> Json | None:

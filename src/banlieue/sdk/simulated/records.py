@@ -8,6 +8,9 @@ ON = "PoweredOn"
 OFF = "PoweredOff"
 SUSPENDED = "Suspended"
 
+DONE = "done"
+"""What a guest tells when its first boot went well; `error` when not, nothing when it cannot."""
+
 MIB_PER_GIB = 1024
 
 
@@ -58,6 +61,7 @@ class Image(Record):
     disk_gib: int = 8
     firmware: str | None = None
     os_name: str = "Linux"
+    tells: str = DONE
     imported: bool = False
     size: int | None = None
 
@@ -105,7 +109,10 @@ class Vm(Record):
     """A VM. `mark` is one line of text in its metadata; `booted` and `due` are in seconds.
 
     `guest_due` is when the guest will report; None while it is off, up, or hung. `had` are names of
-    disks that plans made or attached and that no plan took off since.
+    disks that plans made or attached and that no plan took off since. `seeded` tells that it came
+    with first-boot data, `given` that there was user data in it: `seed_digest` stands for that as
+    long as it can be read, `read_digest` for what the guest had of it when it booted last.
+    `first_boot` is what the guest has told of that, and `tells` what it will tell.
     """
 
     id: str
@@ -121,6 +128,11 @@ class Vm(Record):
     hostname: str = ""
     os_name: str = ""
     seed_digest: str | None = None
+    read_digest: str | None = None
+    seeded: bool = False
+    given: bool = False
+    tells: str = DONE
+    first_boot: str = ""
     tags: dict[str, str] = {}
     disks: list[Disk] = []
     nics: list[Nic] = []
@@ -167,6 +179,7 @@ class VmSpec(Record):
     firmware: str = "bios"
     hostname: str = ""
     seed_digest: str | None = None
+    seeded: bool = False
     tags: dict[str, str] = {}
     disks: list[DiskSpec] = []
     nics: list[NicSpec] = []

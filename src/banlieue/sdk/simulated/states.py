@@ -15,6 +15,7 @@ from banlieue.sdk.driver import (
     MachineState,
     NicPlan,
     NicState,
+    Seed,
 )
 from banlieue.sdk.identity import Mark
 from banlieue.sdk.simulated import disks
@@ -48,6 +49,7 @@ def vm_spec(plan: Plan) -> Json:
         "firmware": plan.firmware,
         "hostname": plan.hostname,
         "seed_digest": seed,
+        "seeded": True,
         "tags": dict(plan.tags),
         "disks": [disks.disk_spec(disk) for disk in plan.disks],
         "nics": [_nic_spec(nic) for nic in plan.nics],
@@ -147,7 +149,16 @@ def machine_state(vm: Json) -> MachineState:
         foreign_task=vm["foreign_task"],
         held=vm["held"],
         last_boot=vm["last_boot"],
+        seed=_seed(vm),
     )
+
+
+def _seed(vm: Json) -> Seed | None:
+    """Where the first boot stands. What a guest told once, the world remembers."""
+    if not vm["seeded"]:
+        return None
+    told = {"done": True, "error": False}.get(vm["first_boot"])
+    return Seed(secret=vm["given"], kept=vm["seed_digest"] is not None, done=told)
 
 
 def domain_state(domain: Json, capabilities: Capabilities) -> FailureDomain:

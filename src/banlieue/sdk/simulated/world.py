@@ -55,6 +55,7 @@ _PRIVILEGE = {
     "detach": "Configure",
     "remove_mark": "Configure",
     "take_over": "Configure",
+    "redact": "Configure",
 }
 READ = "Read"
 """The privilege without which a look-up proves nothing."""
@@ -239,6 +240,7 @@ class World:
             "reset": hypervisor.reset,
             "destroy": hypervisor.destroy,
             "remove_mark": hypervisor.remove_mark,
+            "redact": hypervisor.redact,
         }
         return simple[method](vm, account, fate)
 

@@ -29,6 +29,7 @@ from banlieue.sdk.testing.conformance_life import (
 from banlieue.sdk.testing.conformance_moves import MoveConformance
 from banlieue.sdk.testing.conformance_nics import PlugConformance
 from banlieue.sdk.testing.conformance_restart import ResizeConformance, RestartConformance
+from banlieue.sdk.testing.conformance_seed import SeedConformance
 from banlieue.sdk.testing.conformance_target import Bench, ConformanceTarget
 
 __all__ = ["Bench", "ConformanceTarget", "DriverConformance"]
@@ -49,6 +50,7 @@ class DriverConformance(
     MoveConformance,
     DiskConformance,
     KeptDiskConformance,
+    SeedConformance,
     ErrorConformance,
     FeedConformance,
     AdoptionConformance,

@@ -170,4 +170,5 @@ def _found(driver: AnyDriver, owner: Owner) -> set[str]:
 
 def _without_guest(state: MachineState) -> MachineState:
     """What of a VM does not change by itself while its guest boots."""
-    return replace(state, addresses=(), guest=type(state.guest)(), last_boot=None, host=None)
+    guest = type(state.guest)()
+    return replace(state, addresses=(), guest=guest, last_boot=None, host=None, seed=None)

@@ -1,5 +1,6 @@
 """A simulated world under the conformance kit, for our own tests and for backends that wrap one."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,13 +16,13 @@ from banlieue.sdk.driver import Connection, FailureDomain
 from banlieue.sdk.simulated.faults import Effect
 from banlieue.sdk.simulated.records import OFF, ON
 from banlieue.sdk.simulated.world import USERNAME, Port
-from banlieue.sdk.testing.conformance_target import ConformanceTarget, RawVm
+from banlieue.sdk.testing.conformance_target import USER_DATA, ConformanceTarget, RawVm
 
 WRONG_PASSWORD: Final = "wrong-0815-password"  # noqa: S105 - planted, to be looked for
 NOBODY: Final = "http://127.0.0.1:1"
 """An endpoint where nobody listens."""
 
-_GUEST_FIELDS: Final = ("guest_due", "guest_up")
+_GUEST_FIELDS: Final = ("guest_due", "guest_up", "first_boot", "read_digest")
 
 
 class SimulatedTarget(ConformanceTarget):
@@ -121,6 +122,12 @@ class SimulatedTarget(ConformanceTarget):
 
     def unplug(self, vm: str, nic: str) -> None:
         self._control("unplug", vm=vm, mac=nic)
+
+    def first_boot_data(self, vm: str) -> bytes:
+        # A world keeps a digest only: the conformance kit's own data is what can have it.
+        (digest,) = [found["seed_digest"] for found in self._control("vms") if found["id"] == vm]
+        data = USER_DATA.encode()
+        return data if digest == hashlib.sha256(data).hexdigest() else b""
 
     def hold(self, vm: str, *, held: bool) -> None:
         self._control("hold", vm=vm, held=held)
