@@ -77,7 +77,8 @@ class FailureDomain:
 
     `id` is the backend's stable id and survives renames; `path` are the words its name is made of.
     Only classes that are really reachable from here are listed; `problems` says what of the
-    Provider's declaration is not, one sentence each.
+    Provider's declaration is not, one sentence each. `bound` tells that VMs are kept in it by a
+    rule that is written for each of them (`banlieue.sdk.upkeep`).
     """
 
     id: str
@@ -90,6 +91,7 @@ class FailureDomain:
     labels: Mapping[str, str] = field(default_factory=dict)
     raw: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +305,7 @@ class MachineState:
     foreign_task: bool = False
     held: bool = False
     last_boot: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
     question: str | None = None
     seed: Seed | None = None
 

@@ -310,7 +310,7 @@ async def converge(scope: Scope) -> Outcome:
     seen = scope.seen
     if seen is None:
         return CONTINUE
-    scope.unsupported = unhonoured(scope.machine.spec)
+    scope.unsupported = () if scope.memory.kept.able else unhonoured(scope.machine.spec)
     scope.differing = drift.differences(scope.desired, seen)
     if not scope.differing:
         scope.memory.diverged_at = None

@@ -24,6 +24,7 @@ from banlieue.sdk.machine import (
     seed,
     stopped,
     teardown,
+    upkeep,
 )
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
 from banlieue.sdk.outcome import Outcome, Stop, Wait
@@ -65,6 +66,7 @@ PHASES = (
     seed.redact,
     restart.restart,
     life.converge,
+    upkeep.keep_up,
     correction.tell_corrected,
 )
 """The life of a machine that should exist."""
@@ -216,6 +218,7 @@ class MachineReconciler:
             disks=disks.problem(scope),
             retained=disks.retained(scope),
             unsupported=scope.unsupported,
+            shortfalls=upkeep.shortfalls(scope),
             wanted=scope.desired,
             interfaces=drift.differing_nics(scope.desired, seen),
             restarted=restart.done_at(scope),

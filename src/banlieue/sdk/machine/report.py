@@ -32,6 +32,7 @@ from banlieue.sdk.machine.disk_drift import DiskProblem
 from banlieue.sdk.machine.drift import DISKS, NICS, POWER, Desired
 from banlieue.sdk.machine.stopped import task_status
 from banlieue.sdk.outcome import Outcome, Stop, Wait
+from banlieue.sdk.upkeep import Shortfall
 
 _NOBODY_KNOWS = frozenset({Reason.PROVIDER_UNREACHABLE, Reason.ABSENCE_UNPROVEN})
 
@@ -58,6 +59,7 @@ class Report:
     disks: DiskProblem | None = None
     retained: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
     wanted: Desired | None = None
     restarted: datetime | None = None
     interfaces: tuple[str, ...] = ()
@@ -216,7 +218,8 @@ def _pending(report: Report) -> list[str]:
     disks = (DISKS,) if report.disks else ()
     # Before a VM is adopted its power is no drift yet, but something that would be changed.
     told_apart = set() if _why(report.outcome)[0] is Reason.ADOPTION_PENDING else {POWER}
-    return sorted({*report.differing, *report.unsupported, *disks} - told_apart)
+    lacking = {shortfall.field for shortfall in report.shortfalls}
+    return sorted({*report.differing, *report.unsupported, *disks, *lacking} - told_apart)
 
 
 def _as_before(report: Report, kind: ConditionType) -> Finding:
@@ -265,6 +268,10 @@ def _not_yet(report: Report, pending: list[str]) -> Finding:
     """Why fields of the spec are not in force."""
     if report.disks and pending == [DISKS] and not isinstance(report.outcome, Wait):
         return false(ConditionType.UP_TO_DATE, report.disks.reason, report.disks.message)
+    lacking = {shortfall.field: shortfall for shortfall in report.shortfalls}
+    if lacking and set(pending) <= set(lacking) and not isinstance(report.outcome, Wait):
+        told = "; ".join(f"{name}: {lacking[name].message}" for name in pending)
+        return false(ConditionType.UP_TO_DATE, lacking[pending[0]].reason, told)
     named = ", ".join(_named(report, field) for field in pending)
     if report.unsupported:
         named = ", ".join(_seen_instead(report, field) for field in pending)

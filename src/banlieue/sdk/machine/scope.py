@@ -1,7 +1,7 @@
 """What one pass over a machine knows, gathered before any phase runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ from banlieue.sdk.machine.nic_drift import DesiredNic
 from banlieue.sdk.outcome import Wait
 from banlieue.sdk.provider.ports import OpenProvider
 from banlieue.sdk.reconcile import Context
+from banlieue.sdk.upkeep import Kept
 
 _OWNER_GROUPS = {OWNER_VIRTUAL_MACHINE: names.GROUP, OWNER_MACHINE: names.CAPI_GROUP}
 
@@ -41,6 +42,7 @@ class Memory:
     owed: int | None = None
     correcting: frozenset[str] = frozenset()
     epoch_checked: tuple[str, int] | None = None
+    kept: Kept = field(default_factory=Kept)
     redacting: Task | None = None
     seed_tries: int = 0
     seed_failures: int = 0

@@ -29,6 +29,7 @@ from banlieue.sdk.provider.connection import (
 )
 from banlieue.sdk.provider.retained import read_retained
 from banlieue.sdk.provider.scope import KnownMachine, ProviderScope
+from banlieue.sdk.upkeep import Upkeeper
 
 REFRESH = 300.0
 """Seconds between two reads of the backend's failure domains, and of all that carries our mark."""
@@ -50,6 +51,9 @@ COUNTS_PAUSE = 10.0
 
 IDLE = 120.0
 """Seconds without a machine after which a Provider no longer counts as in use."""
+
+GRANT_PATIENCE = 15.0
+"""Seconds a refused read may be that of an operator which has not named the Secret yet."""
 
 ABOUT_TIMEOUT = 10.0
 INVENTORY_TIMEOUT = 120.0
@@ -87,6 +91,7 @@ async def read_connection(scope: ProviderScope) -> Outcome:
     objects = {source: await _read(scope, source) for source in sources(scope.provider).all()}
     memory.sources_of, memory.sources_read = generation, scope.ctx.clock.monotonic()
     memory.readable |= objects.keys()
+    memory.refused.clear()
     memory.connection = None
     memory.connection = replace(
         make_connection(scope.provider, objects),
@@ -106,8 +111,11 @@ async def _read(scope: ProviderScope, source: Source) -> Obj | None:
         told = (
             f"{resource.kind} {key} may not be read by this process; grant it `get` on that object"
         )
-        if source in scope.memory.readable:
-            # An API server that just started refuses everybody for a moment.
+        # An API server that just started refuses everybody for a moment, and an operator that
+        # sees the same change as we names the new Secret in our Role a moment later.
+        first = scope.memory.refused.setdefault(source, scope.ctx.clock.monotonic())
+        fresh = scope.memory.sources_of is not None and not scope.due(first, GRANT_PATIENCE)
+        if fresh or source in scope.memory.readable:
             raise Transient(Reason.SECRET_MISSING, told) from error
         raise ConnectionInvalid(Reason.SECRET_MISSING, told) from error
 
@@ -242,7 +250,7 @@ async def read_inventory(scope: ProviderScope) -> Outcome:
         # Asked before the list is read: what ends in between is on the list.
         memory.coming = await _coming(scope)
         memory.inventory = await scope.session.call(_marked, timeout=INVENTORY_TIMEOUT)
-        memory.moves = await scope.session.call(_moves)
+        memory.moves, memory.keeps_up = await scope.session.call(_powers)
         memory.inventory_read, memory.recount = scope.ctx.clock.monotonic(), True
         memory.claims.looked(unchecked, memory.inventory_read)
     if memory.coming or memory.claims.unchecked:
@@ -313,8 +321,9 @@ def _creating(driver: Driver[Any]) -> tuple[str, ...]:
     return tuple(driver.creating()) if isinstance(driver, CreateWatch) else ()
 
 
-def _moves(driver: Driver[Any]) -> bool:
-    return isinstance(driver, MarkWriter)
+def _powers(driver: Driver[Any]) -> tuple[bool, bool]:
+    """Whether machines can be moved, and whether their tags and groups are kept up."""
+    return isinstance(driver, MarkWriter), isinstance(driver, Upkeeper)
 
 
 def _marked(driver: Driver[Any]) -> tuple[MachineState, ...] | None:
@@ -341,7 +350,9 @@ async def protect(scope: ProviderScope) -> Outcome:
         with suppress(NeedsOperator):  # what is missing is told by the phase that reads it
             await in_use.hold(scope.ctx.api, needed, manager=scope.manager)
             dropped = tuple(source for source in memory.protected if source not in needed)
-            await in_use.release(scope.ctx.api, dropped, manager=scope.manager)
+            for source in dropped:
+                with suppress(Forbidden):  # our Role no longer names it
+                    await in_use.release(scope.ctx.api, (source,), manager=scope.manager)
             memory.protected, memory.protected_at = needed, scope.ctx.clock.monotonic()
     await _let_go_when_idle(scope)
     return CONTINUE

@@ -36,6 +36,7 @@ class Memory:
     protected_at: float | None = None
     lease_owned: bool = False
     readable: set[Source] = field(default_factory=set)
+    refused: dict[Source, float] = field(default_factory=dict)
     sources_read: float | None = None
     sources_of: int | None = None
     about: About | None = None
@@ -47,6 +48,7 @@ class Memory:
     inventory: Sequence[MachineState] | None = None
     inventory_read: float | None = None
     moves: bool | None = None
+    keeps_up: bool | None = None
     coming: frozenset[str] = frozenset()
     pending: set[str] = field(default_factory=set)
     recount: bool = True

@@ -11,7 +11,7 @@ from banlieue.api.v1alpha1.provider import ProviderStatus
 from banlieue.sdk import conditions
 from banlieue.sdk.conditions import Finding
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
-from banlieue.sdk.features import HONOURED, MOVE
+from banlieue.sdk.features import HONOURED, KEPT_UP, MOVE
 from banlieue.sdk.outcome import Outcome, Stop
 from banlieue.sdk.provider import domains, retained
 from banlieue.sdk.provider.connection import ConnectionInvalid
@@ -60,12 +60,15 @@ def problem_in(outcome: Outcome) -> Problem | None:
 
 
 def _spec_features(scope: ProviderScope, before: ProviderStatus) -> list[str]:
-    """What may be asked of the Provider's machines; moves need a driver that writes marks."""
-    moves = scope.memory.moves
+    """What may be asked of the Provider's machines; some of it needs a driver with that power."""
+    moves, keeps_up = scope.memory.moves, scope.memory.keeps_up
     if moves is None:
         moves = MOVE in before.spec_features
+    if keeps_up is None:
+        keeps_up = set(before.spec_features) >= KEPT_UP
     own = (names.FEATURE_BACKEND_ADMISSION,) if scope.backend.admits_itself else ()
-    return [*own, *(name for name in HONOURED if moves or name != MOVE)]
+    lacking = {*(() if moves else (MOVE,)), *(() if keeps_up else KEPT_UP)}
+    return [*own, *(name for name in HONOURED if name not in lacking)]
 
 
 def compose(scope: ProviderScope, now: datetime) -> ProviderStatus:

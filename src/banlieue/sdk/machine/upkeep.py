@@ -1,0 +1,110 @@
+"""Tags and groups of a VM that is there: never what a machine waits for, and told when they lack.
+
+What was brought into force is remembered, so that a machine at rest costs no call.
+"""
+
+from typing import Any
+
+from banlieue.api.infrastructure.machine import MachineSpec, MoveRole
+from banlieue.sdk.driver import Driver
+from banlieue.sdk.errors import DriverError, Unreachable
+from banlieue.sdk.features import unhonoured
+from banlieue.sdk.machine import life, plan
+from banlieue.sdk.machine.scope import Scope
+from banlieue.sdk.outcome import CONTINUE, Outcome
+from banlieue.sdk.phases import run_phases
+from banlieue.sdk.upkeep import GROUP, TAGS, Kept, Shortfall, Upkeep, Upkeeper, Wanted
+
+FIRST_PAUSE, LONGEST_PAUSE = 15.0, 900.0
+"""Seconds until what lacks is tried again, and how far the pause grows."""
+
+
+async def keep_up(scope: Scope) -> Outcome:
+    """Have the VM's tags and group been brought into force?"""
+    kept, wanted = scope.memory.kept, _wanted(scope)
+    if wanted is None or (kept.wanted == wanted and kept.last.settled):
+        return CONTINUE
+    if not kept.able or not _is_asked(scope, kept, wanted):
+        return CONTINUE
+    now = scope.ctx.clock.monotonic()
+    if kept.wanted == wanted and now < kept.due:
+        _again(scope, kept.due - now)
+        return CONTINUE
+    place = scope.open.domain(scope.domain_name)
+    if place is None or await run_phases((life.permitted, life.may_change), scope) is not CONTINUE:
+        return CONTINUE
+    if kept.wanted != wanted:
+        kept.wanted, kept.failures, kept.last = wanted, 0, Upkeep(poll_after=0.0)
+    await _step(scope, kept)
+    return CONTINUE
+
+
+def _is_asked(scope: Scope, kept: Kept, wanted: Wanted) -> bool:
+    """Whether there is anything to bring about, or may be something to undo."""
+    place = scope.open.domain(scope.domain_name)
+    bound = place is not None and place.bound
+    edited = scope.edited and scope.machine.status.observed_generation is not None
+    return bool(wanted[1] or wanted[2]) or bound or kept.wanted is not None or edited
+
+
+async def _step(scope: Scope, kept: Kept) -> None:
+    seen, place = scope.seen, scope.open.domain(scope.domain_name)
+    if seen is None or place is None:
+        return
+    try:
+        made = plan.make_plan(scope, place)
+
+        def keep(driver: Driver[Any]) -> Upkeep | None:
+            return driver.keep_up(made, seen) if isinstance(driver, Upkeeper) else None
+
+        told = await scope.open.call(keep)
+    except Unreachable:
+        raise
+    except DriverError as error:
+        told = Upkeep(FIRST_PAUSE, tuple(_lacking(scope.machine.spec, error)))
+    if told is None:
+        kept.able, kept.last = False, Upkeep()
+        scope.unsupported = (*scope.unsupported, *unsupported(scope))
+        return
+    kept.last = told
+    if told.settled:
+        kept.failures = 0
+        return
+    pause = told.poll_after or FIRST_PAUSE
+    if told.shortfalls:
+        kept.failures += 1
+        pause = max(pause, min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(kept.failures - 1, 9)))
+        pause *= scope.ctx.rng.uniform(0.9, 1.1)
+    kept.due = scope.ctx.clock.monotonic() + pause
+    _again(scope, pause)
+
+
+def _lacking(spec: MachineSpec, error: DriverError) -> list[Shortfall]:
+    asked = {TAGS: spec.tags, GROUP: spec.anti_affinity_group}
+    fields = [name for name, value in asked.items() if value] or [TAGS]
+    return [Shortfall(name, error.reason, error.message) for name in fields]
+
+
+def _wanted(scope: Scope) -> Wanted | None:
+    """What is asked for now, None for a VM that is to be left as it is."""
+    spec, seen = scope.machine.spec, scope.seen
+    if seen is None or spec.role is MoveRole.PREVIOUS:
+        return None
+    if spec.adopt is not None and not spec.adopt.accepted:
+        return None
+    return seen.backend_id, tuple(sorted(spec.tags.items())), spec.anti_affinity_group
+
+
+def _again(scope: Scope, after: float) -> None:
+    earlier = scope.again_after
+    scope.again_after = after if earlier is None else min(earlier, after)
+
+
+def unsupported(scope: Scope) -> tuple[str, ...]:
+    """Fields that the driver has no power for, as far as it was asked."""
+    return () if scope.memory.kept.able else unhonoured(scope.machine.spec)
+
+
+def shortfalls(scope: Scope) -> tuple[Shortfall, ...]:
+    """What is not in force, as last told."""
+    return scope.memory.kept.last.shortfalls if _wanted(scope) is not None else ()
