@@ -113,11 +113,13 @@ async def check_cluster(tools: Tools, plan: Sequence[Obj]) -> None:
     if found < OLDEST_SERVER:
         wanted, there = (".".join(map(str, it)) for it in (OLDEST_SERVER, found))
         raise BootstrapError(f"Kubernetes {there} is too old: {wanted} or newer is needed")
+    selector = f"app.kubernetes.io/part-of=banlieue,{COMPONENT}=controller"
     for obj in plan:
         if obj["kind"] != "Deployment" or obj["metadata"]["name"] != "banlieue-controller":
             continue
-        selector = f"app.kubernetes.io/part-of=banlieue,{COMPONENT}=controller"
-        there_is = await tools.cluster.list(_DEPLOYMENTS, label_selector=selector)
+        there_is = await tools.patiently(
+            lambda: tools.cluster.list(_DEPLOYMENTS, label_selector=selector)
+        )
         elsewhere = {it["metadata"]["namespace"] for it in there_is} - {key_of(obj).namespace}
         if elsewhere:
             raise BootstrapError(

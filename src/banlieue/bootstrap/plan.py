@@ -104,14 +104,14 @@ def provider_plan(backend: str, target: Target, *, system_namespace: str = "") -
     if not _BACKEND_NAME.fullmatch(backend):
         raise PlanError(f"{backend!r} is no name of a backend, such as vsphere")
     found = [_of_backend(obj, backend) for obj in _base(backend)]
-    found += _roles_of(backend)
     (namespace,) = (it for it in packed.read(packed.DEFAULT) if it["kind"] == "Namespace")
     namespace["metadata"].setdefault("labels", {})[names.LABEL_IN_USE] = "true"
     placed = _placed([namespace, *found], target)
-    if system_namespace and system_namespace != target.namespace:
-        check_namespace(system_namespace)
-        placed = in_order([*placed, *_reach(backend, placed, target, system_namespace)])
-    return placed
+    system = Target(system_namespace or target.namespace, target.release)
+    if system.namespace != target.namespace:
+        placed += _reach(backend, placed, target, system.namespace)
+    # They are the installation's, whoever brings them, and called like it.
+    return in_order([*placed, *_placed(_roles_of(backend), system)])
 
 
 def grant_plan(
