@@ -10,6 +10,7 @@ from banlieue.providers.vsphere.hardware import devices, disks, kept
 from banlieue.providers.vsphere.hardware.disks import Attached
 from banlieue.providers.vsphere.hardware.diskwork import decode_files
 from banlieue.providers.vsphere.places.inventory import Datastore
+from banlieue.providers.vsphere.places.stores import Wish
 from banlieue.sdk.driver import DiskPlan, DiskRemoval
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
@@ -52,7 +53,7 @@ def plans(**sizes: int | None) -> tuple[DiskPlan, ...]:
 
 
 def found(plan: tuple[DiskPlan, ...], has: Attached, *gone: DiskRemoval) -> disks.Edit:
-    return disks.edit(plan, gone, has, lambda _: STORE)
+    return disks.edit(plan, gone, has, lambda _: (STORE, Wish()))
 
 
 def told(edit: disks.Edit) -> list[tuple[str, str | None]]:

@@ -42,9 +42,20 @@ BACKEND: Backend[VSphereMachineSpec] = Backend(
     machine=VSPHERE_MACHINES,
     kinds=KINDS,
     connect=Connector(),
-    storage_target_keys=frozenset({"datastore"}),
-    network_target_keys=frozenset({"portGroup"}),
+    storage_target_keys=frozenset(
+        {"datastore", "datastoreCluster", "storagePolicy", "provisioning", "controller"}
+    ),
+    network_target_keys=frozenset({"portGroup", "adapter"}),
     provider_id_scheme="vsphere",
     admits_itself=True,
-    settings_keys=frozenset({"imageFolder", "imageDatastore", "createTags"}),
+    settings_keys=frozenset(
+        {
+            "createTags",
+            "failureDomains",
+            "folder",
+            "folderPolicy",
+            "imageDatastore",
+            "imageFolder",
+        }
+    ),
 )

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from pyVmomi import vim, vmodl
 
@@ -17,12 +18,17 @@ from banlieue.providers.vsphere.client.transport import operation
 from banlieue.providers.vsphere.images.images import Images
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.providers.vsphere.places import domains, privileges
-from banlieue.providers.vsphere.places.inventory import InventoryCache
+from banlieue.providers.vsphere.places.folders import Folders, Home
+from banlieue.providers.vsphere.places.inventory import InventoryCache, read_inventory
+from banlieue.providers.vsphere.places.offers import Offers
+from banlieue.providers.vsphere.places.policies import Policies, declared
 from banlieue.providers.vsphere.places.templates import Templates
+from banlieue.providers.vsphere.places.zones import kind_of, zone
 from banlieue.providers.vsphere.vms.adopting import Adopting
 from banlieue.providers.vsphere.vms.machines import Machines
 from banlieue.providers.vsphere.vms.making import CREATE, SLOT, Making
 from banlieue.providers.vsphere.vms.marking import Marking
+from banlieue.providers.vsphere.vms.outfit import Outfit
 from banlieue.providers.vsphere.vms.redacting import Redacting
 from banlieue.providers.vsphere.vms.restarts import REBOOT, Restarts
 from banlieue.providers.vsphere.vms.work import SHUTDOWN, Work
@@ -76,7 +82,13 @@ class VSphereDriver:
         self._watcher = Watcher(session, self._records, timings, monotonic)
         self._census = Census(session, monotonic, self._rest_before_census)
         self._timings = timings
-        self._places = InventoryCache(session, monotonic, timings.inventory)
+        age, kind = timings.inventory, kind_of(settings or {})
+        policies = Policies(
+            session=session, monotonic=monotonic, max_age=age, named=declared(capabilities)
+        )
+        self._places = InventoryCache(
+            session, monotonic, age, partial(read_inventory, kind=kind), policies.attach
+        )
         self._templates = Templates(session, self._census, monotonic, timings.inventory)
         self._machines = Machines(
             session=session,
@@ -117,8 +129,15 @@ class VSphereDriver:
             watcher=self._watcher,
             census=self._census,
             creates=creates,
-            places=self._places,
-            templates=self._templates,
+            outfit=Outfit(
+                session=session,
+                creates=creates,
+                places=self._places,
+                templates=self._templates,
+                folders=Folders(session=session, places=self._places),
+                offers=Offers(session=session, monotonic=monotonic, max_age=age),
+                home=Home.of(settings or {}),
+            ),
             work=self._work,
             monotonic=monotonic,
         )
@@ -163,7 +182,7 @@ class VSphereDriver:
         return self._rights[1]
 
     def failure_domains(self) -> Sequence[FailureDomain]:
-        """All compute clusters, with the declared classes that can be used there."""
+        """All failure domains, with the declared classes that can be used there."""
         with _verb("domains"):
             return domains.failure_domains(self._places.get(), self._capabilities)
 
@@ -176,19 +195,19 @@ class VSphereDriver:
             )
         with _verb("image"):
             places = self._places.get()
-            cluster = places.clusters.get(where.id)
+            cluster = zone(places, where.id)
             if cluster is None:
                 return None
-            datacenter = places.datacenters[cluster.datacenter]
             try:
-                found = self._templates.find(image.ref, places, datacenter)
+                found, copies = self._templates.nearest(image.ref, places, cluster)
             except vmodl.fault.ManagedObjectNotFound:
                 self._templates.throw_away()
                 return None
             if found is None:
                 return None
             size = found.root.size_gib if found.root else None
-            return Image(found.moid, size, found.firmware)
+            # Of several copies each machine takes the one nearest to its disks.
+            return Image(image.ref if copies > 1 else found.moid, size, found.firmware)
 
     def import_image(self, wanted: ImageImport, where: FailureDomain) -> ImportTask | None:
         """Bring an OVA or VMDK to the failure domain's datacenter, as a template."""

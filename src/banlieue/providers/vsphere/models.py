@@ -31,8 +31,22 @@ VSPHERE_MACHINE_TEMPLATES = infrastructure("VSphereMachineTemplate")
 VSPHERE_CLUSTERS = infrastructure("VSphereCluster")
 VSPHERE_CLUSTER_TEMPLATES = infrastructure("VSphereClusterTemplate")
 
-RESERVED_EXTRA_CONFIG = ("guestinfo.", "banlieue.", "disk.enableuuid")
-"""Beginnings of configuration keys that are ours, in lower case."""
+RESERVED_EXTRA_CONFIG = (
+    r"^(guestinfo[.]|banlieue|disk[.]enableuuid|uuid[.]|vc[.]uuid|instanceuuid|displayname"
+    r"|firmware$|uefi[.]|numvcpus|cpuid[.]corespersocket|memsize|virtualhw[.]|nvram"
+    r"|(scsi|sata|ide|nvme)[0-9]"
+    r"|ethernet[0-9]+[.](address|generatedaddress|present|startconnected|virtualdev|connectiontype"
+    r"|networkname|dvs[.]|opaquenetwork[.]|externalid))"
+)
+"""Configuration keys that are ours or the vCenter's, in lower case: identity, first-boot data,
+hardware and devices. An expression of RE2 and of Python."""
+
+
+class FolderPolicy(StrEnum):
+    """What happens when a folder is not there."""
+
+    EXISTING = "Existing"
+    CREATE = "Create"
 
 
 class CloneMode(StrEnum):
@@ -40,6 +54,42 @@ class CloneMode(StrEnum):
 
     LINKED = "Linked"
     FULL = "Full"
+
+
+class Shares(StrEnum):
+    """Weight of a VM against others of its pool while there is not enough for all."""
+
+    LOW = "Low"
+    NORMAL = "Normal"
+    HIGH = "High"
+
+
+class CpuAllocation(Model):
+    """Processor time of a VM."""
+
+    reservation_mhz: Annotated[int, Ge(0), Le(10_000_000)] | None = Field(
+        default=None, description="What it gets for sure, in MHz."
+    )
+    limit_mhz: Annotated[int, Ge(1), Le(10_000_000)] | None = Field(
+        default=None, description="What it gets at most, in MHz. Default: no limit."
+    )
+    shares: Shares | None = Field(
+        default=None, description="`Low`, `Normal` or `High`. Default: the template's."
+    )
+
+
+class MemoryAllocation(Model):
+    """Memory of a VM."""
+
+    reservation_mib: Annotated[int, Ge(0), Le(25_165_824)] | None = Field(
+        default=None, description="What it gets for sure, in MiB; at most memoryMiB."
+    )
+    limit_mib: Annotated[int, Ge(1), Le(25_165_824)] | None = Field(
+        default=None, description="What it gets at most, in MiB. Default: no limit."
+    )
+    shares: Shares | None = Field(
+        default=None, description="`Low`, `Normal` or `High`. Default: the template's."
+    )
 
 
 class VSphereFields(Model):
@@ -73,7 +123,13 @@ class VSphereFields(Model):
     )
     folder: Line | None = Field(
         default=None,
-        description="Folder, by name or inventory path. Default: the Provider's.",
+        description="Folder, by name or inventory path. Default: the one in the Provider's "
+        "settings, else the datacenter's VM folder.",
+    )
+    folder_policy: FolderPolicy | None = Field(
+        default=None,
+        description="`Existing`: the folder must be there. `Create`: it is made when it is not, "
+        "and stays. Default: the Provider's setting `folderPolicy`, else `Existing`.",
     )
     datastore: Line | None = Field(
         default=None,
@@ -81,25 +137,45 @@ class VSphereFields(Model):
         "storage class's.",
     )
     storage_policy: Line | None = Field(
-        default=None, description="Storage policy of the disks. Default: the storage class's."
+        default=None,
+        description="Storage policy of the VM and its disks, by name; disks are put on datastores "
+        "that fulfil it. Default: the storage class's.",
     )
     hardware_version: (
         Annotated[str, StringConstraints(max_length=6, pattern=r"^vmx-[0-9]{1,2}$")] | None
     ) = Field(
         default=None,
-        description="Least virtual hardware version, such as vmx-19. Default: the template's.",
+        description="Least virtual hardware version, such as vmx-19; the VM is upgraded before it "
+        "is started. Default: the template's.",
     )
     num_cores_per_socket: Annotated[int, Ge(1), Le(256)] | None = Field(
-        default=None, description="Cores per virtual socket. Default: the template's."
+        default=None,
+        description="Cores per virtual socket; cpus must be a multiple of it. Default: the "
+        "template's, as far as it divides cpus.",
+    )
+    cpu_allocation: CpuAllocation | None = Field(
+        default=None, description="How much of its host's processors the VM gets for sure or most."
+    )
+    memory_allocation: MemoryAllocation | None = Field(
+        default=None, description="How much of its host's memory the VM gets for sure or at most."
+    )
+    pci_device_labels: Annotated[list[Line], MaxLen(16)] = Field(
+        default_factory=list,
+        description="Hardware labels of PCI devices to pass through, one device for each entry. "
+        "All memory of the VM is reserved then.",
+    )
+    custom_attributes: Annotated[dict[str, Annotated[str, MaxLen(1024)]], MaxLen(32)] = Field(
+        default_factory=dict,
+        description="Custom attributes of the VM by name; one that the vCenter does not have is "
+        "made.",
     )
     extra_config: Annotated[
         dict[str, Annotated[str, MaxLen(1024)]],
         MaxLen(32),
         Rule(
-            f"self.all(key, !{list(RESERVED_EXTRA_CONFIG)}"
-            ".exists(start, key.lowerAscii().startsWith(start)))",
-            "extraConfig must not have keys that begin with guestinfo., banlieue. or "
-            "disk.enableUUID: use userData, or leave them to us",
+            f"self.all(key, !key.lowerAscii().matches('{RESERVED_EXTRA_CONFIG}'))",
+            "extraConfig must not have keys of first-boot data, identity, hardware or devices, "
+            "such as guestinfo., banlieue, uuid., disk.enableUUID, scsi0: use the fields for that",
         ),
     ] = Field(
         default_factory=dict,

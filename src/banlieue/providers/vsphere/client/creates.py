@@ -5,9 +5,9 @@ being claimed while it may still have an effect, and counts against the limits o
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 CALL_TIMEOUT = 30.0
@@ -46,6 +46,7 @@ class Create:
         host: where, unless the cluster picks.
         memory_mib: what it takes there.
         since: when it was sent, in seconds of the monotonic clock.
+        sizes: GiB that its disks take at most, by datastore.
         stage: where it is; `LOST` means that the reply never came.
         task: the vCenter's task, once known.
         vm: the VM, once known.
@@ -57,6 +58,7 @@ class Create:
     host: str | None
     memory_mib: int
     since: float
+    sizes: Mapping[str, int] = field(default_factory=dict)
     stage: Stage = Stage.SENDING
     task: str | None = None
     vm: str | None = None
@@ -120,6 +122,18 @@ class Creates:
         now = self._monotonic()
         with self._lock:
             return sum(c.memory_mib for c in self._under_way(now) if c.host == host)
+
+    def promised(self, datastore: str, since: float) -> int:
+        """GiB on their way to a datastore: of creates under way, and of those sent since then."""
+        now = self._monotonic()
+        with self._lock:
+            under_way = {id(create) for create in self._under_way(now)}
+            return sum(
+                create.sizes.get(datastore, 0)
+                for create in self._by_uuid.values()
+                if id(create) in under_way
+                or (create.since >= since and create.stage is not Stage.FAILED)
+            )
 
     def begin(self, create: Create) -> bool:
         """Take note that a create is about to be sent.

@@ -13,8 +13,8 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.hardware import devices
-from banlieue.providers.vsphere.places.domains import NETWORK_KEY
 from banlieue.providers.vsphere.places.inventory import Network
+from banlieue.providers.vsphere.places.networks import NETWORK_KEY, Adapter, adapter
 from banlieue.providers.vsphere.vms import guestinfo
 from banlieue.sdk.driver import NicPlan, NicState
 from banlieue.sdk.errors import InvalidSpec
@@ -24,6 +24,11 @@ Names = Mapping[str, str]
 
 _FIRST_KEY = -200
 _ETHERNET = vim.vm.device.VirtualEthernetCard
+_ADAPTERS = {
+    Adapter.VMXNET3: vim.vm.device.VirtualVmxnet3,
+    Adapter.E1000E: vim.vm.device.VirtualE1000e,
+    Adapter.E1000: vim.vm.device.VirtualE1000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +127,24 @@ def change(
                 "choose another one",
             )
         network = find(nic)
-        added = new(uuid, _FIRST_KEY - number, nic, network)
+        added = new(uuid, _FIRST_KEY - number, nic, network, adapter(nic.network))
         added.device.backing = _referring(added.device.backing, network)
         edits.append(added)
         kept[mac] = nic.name
     return Change(tuple(edits), kept)
 
 
-def new(uuid: str, key: int, nic: NicPlan, network: Network) -> Any:  # noqa: ANN401 - a VirtualDeviceSpec
+def new(
+    uuid: str,
+    key: int,
+    nic: NicPlan,
+    network: Network,
+    adapter: Adapter = Adapter.VMXNET3,
+) -> Any:  # noqa: ANN401 - a VirtualDeviceSpec
     """The addition of a card; one on a standard network lacks the reference to it yet."""
     return vim.vm.device.VirtualDeviceSpec(
         operation="add",
-        device=vim.vm.device.VirtualVmxnet3(
+        device=_ADAPTERS[adapter](  # type: ignore[no-untyped-call] # pyVmomi
             key=key,
             backing=_backing(network),
             addressType="manual",
@@ -180,7 +191,8 @@ def _wanted_network(
     if target is None or str(target) in _words(card):
         return None
     network = find(nic)
-    same = {network.id, network.port_group} if network.port_group else {network.id, network.name}
+    own = network.port_group or (network.opaque[0] if network.opaque else network.name)
+    same = {network.id, own}
     return None if same & _words(card) else network
 
 
@@ -200,6 +212,9 @@ def _connected(card: Any, *, running: bool) -> bool:  # noqa: ANN401 - a Virtual
 
 
 def _backing(network: Network) -> Any:  # noqa: ANN401 - a backing
+    if network.opaque is not None:
+        identity, kind = network.opaque
+        return _ETHERNET.OpaqueNetworkBackingInfo(opaqueNetworkId=identity, opaqueNetworkType=kind)
     if network.port_group is None:
         return _ETHERNET.NetworkBackingInfo(deviceName=network.name)
     return _ETHERNET.DistributedVirtualPortBackingInfo(
@@ -233,6 +248,7 @@ def _words(card: Any) -> frozenset[str]:  # noqa: ANN401 - a VirtualEthernetCard
         getattr(port, "portgroupKey", None),
         getattr(backing, "deviceName", None),
         getattr(getattr(backing, "network", None), "_moId", None),
+        getattr(backing, "opaqueNetworkId", None),
     )
     return frozenset(str(word) for word in told if word)
 
@@ -240,5 +256,10 @@ def _words(card: Any) -> frozenset[str]:  # noqa: ANN401 - a VirtualEthernetCard
 def _network(card: Any) -> str | None:  # noqa: ANN401 - a VirtualEthernetCard
     """The port group's key on a distributed switch, or the network's name."""
     port = getattr(card.backing, "port", None)
-    key = getattr(port, "portgroupKey", None) or getattr(card.backing, "deviceName", None)
+    backing = card.backing
+    key = (
+        getattr(port, "portgroupKey", None)
+        or getattr(backing, "deviceName", None)
+        or getattr(backing, "opaqueNetworkId", None)
+    )
     return str(key) if key else None

@@ -130,10 +130,25 @@ def lost(slots: Slots, disks: Iterable[DiskState]) -> tuple[str, ...]:
     return tuple(name for name in slots.values() if name not in there)
 
 
+def is_linked(devices: Sequence[Any], vm_path: str, vm_name: str) -> bool:
+    """Whether the boot disk hangs on a file of another VM, however many snapshots lie between."""
+    boot = next(iter(virtual_disks(devices)), None)
+    backing = boot.backing if boot is not None else None
+    while backing is not None:
+        if not _is_in_own_directory(str(backing.fileName or ""), vm_path, vm_name):
+            return True
+        backing = getattr(backing, "parent", None)
+    return False
+
+
 def _is_own(disk: Any, vm_path: str, vm_name: str) -> bool:  # noqa: ANN401 - a VirtualDisk
     if getattr(disk, "vDiskId", None) is not None:
         return False
-    directory = _directory(disk_id(disk))
+    return _is_in_own_directory(disk_id(disk), vm_path, vm_name)
+
+
+def _is_in_own_directory(file: str, vm_path: str, vm_name: str) -> bool:
+    directory = _directory(file)
     named = directory == vm_name or directory.startswith(f"{vm_name}_")
     return bool(directory) and (named or directory == _directory(vm_path))
 

@@ -9,6 +9,7 @@ from pyVmomi import vim
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.hardware import devices
 from banlieue.providers.vsphere.places.inventory import Datastore
+from banlieue.providers.vsphere.places.stores import Bus, Provisioning, Wish
 from banlieue.sdk.driver import DiskPlan, DiskRemoval
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 
@@ -16,12 +17,16 @@ KIB_PER_GIB = 1024 * 1024
 
 _MOST_CONTROLLERS = 4
 _SCSI_SELF = 7
-_SCSI_UNITS = 16
+"""The unit a SCSI controller takes itself."""
+_UNITS = {
+    Bus.SCSI: tuple(unit for unit in range(16) if unit != _SCSI_SELF),
+    Bus.NVME: tuple(range(15)),
+}
 _FIRST_DISK = -300
-_FIRST_CONTROLLER = -400
+_FIRST_CONTROLLER = {Bus.SCSI: -400, Bus.NVME: -410}
 
-Find = Callable[[DiskPlan], Datastore]
-"""The datastore a disk is made on."""
+Find = Callable[[DiskPlan], tuple[Datastore, Wish]]
+"""The datastore a disk is made on, and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,11 @@ class Edit:
 
 
 class Slots:
-    """Free slots of a VM's SCSI controllers; further controllers are added as they are needed."""
+    """Free slots of a VM's disk controllers; further controllers are added as they are needed.
+
+    Where nothing is said, a disk hangs on the kind of controller the boot disk does, if that is
+    one that disks are added to.
+    """
 
     def __init__(self, attached: Iterable[Any], taken: Iterable[str]) -> None:
         self.changes: list[Any] = []
@@ -69,43 +78,57 @@ class Slots:
         self._buses = devices.controllers(found)
         self._taken |= {devices.slot_of(device, self._buses) for device in found}
         self._first = disks[0].controllerKey if disks else None
+        first = self._buses.get(self._first or 0, "")
+        self._usual = Bus.NVME if first.startswith(Bus.NVME) else Bus.SCSI
         self._kinds = {device.key: type(device) for device in found if device.key in self._buses}
 
-    def take(self, disk: str) -> tuple[int, int, str]:
+    def take(self, disk: str, bus: Bus | None = None) -> tuple[int, int, str]:
         """Key of the controller, unit and name of a free slot; raises `InvalidSpec`."""
-        for key in self._candidates():
-            bus = self._buses[key]
-            for unit in range(_SCSI_UNITS):
-                slot = f"{bus}:{unit}"
-                if unit != _SCSI_SELF and slot not in self._taken:
+        bus = bus or self._usual
+        for key in self._candidates(bus):
+            for unit in _UNITS[bus]:
+                slot = f"{self._buses[key]}:{unit}"
+                if slot not in self._taken:
                     self._taken.add(slot)
                     return key, unit, slot
-        self._add_controller(disk)
-        return self.take(disk)
+        self._add_controller(disk, bus)
+        return self.take(disk, bus)
 
-    def _candidates(self) -> list[int]:
+    def _candidates(self, bus: Bus) -> list[int]:
         """The boot disk's controller first, then the others in the order of their buses."""
-        scsi = [key for key, bus in self._buses.items() if bus.startswith("scsi")]
-        return sorted(scsi, key=lambda key: (key != self._first, self._buses[key]))
+        there = [key for key, name in self._buses.items() if name.startswith(bus)]
+        return sorted(there, key=lambda key: (key != self._first, self._buses[key]))
 
-    def _add_controller(self, disk: str) -> None:
-        used = {bus for bus in self._buses.values() if bus.startswith("scsi")}
-        free = [number for number in range(_MOST_CONTROLLERS) if f"scsi{number}" not in used]
+    def _add_controller(self, disk: str, bus: Bus) -> None:
+        used = set(self._buses.values())
+        free = [number for number in range(_MOST_CONTROLLERS) if f"{bus}{number}" not in used]
         if not free:
             raise InvalidSpec(
                 Reason.INVALID_CONFIGURATION,
-                f"disk {disk}: all SCSI controllers the VM can have are full; use fewer disks",
+                f"disk {disk}: all {bus.upper()} controllers the VM can have are full; use fewer "
+                "disks, or another kind of controller",
             )
+        key = _FIRST_CONTROLLER[bus] - free[0]
+        self._buses[key] = f"{bus}{free[0]}"
+        device = self._controller(key, free[0], bus)
+        self.changes.append(vim.vm.device.VirtualDeviceSpec(operation="add", device=device))
+
+    def _controller(self, key: int, number: int, bus: Bus) -> Any:  # noqa: ANN401 - a VirtualController
+        if bus is Bus.NVME:
+            return vim.vm.device.VirtualNVMEController(key=key, busNumber=number)
         kind = self._kinds.get(self._first or 0, vim.vm.device.ParaVirtualSCSIController)
         if not issubclass(kind, vim.vm.device.VirtualSCSIController):
             kind = vim.vm.device.ParaVirtualSCSIController
-        key = _FIRST_CONTROLLER - free[0]
-        self._buses[key] = f"scsi{free[0]}"
-        device = kind(key=key, busNumber=free[0], sharedBus="noSharing")
-        self.changes.append(vim.vm.device.VirtualDeviceSpec(operation="add", device=device))
+        return kind(key=key, busNumber=number, sharedBus="noSharing")
 
 
-def new_disk(key: int, place: tuple[int, int], size_gib: int, store: Datastore) -> Any:  # noqa: ANN401 - a VirtualDeviceSpec
+def new_disk(
+    key: int,
+    place: tuple[int, int],
+    size_gib: int,
+    store: Datastore,
+    wish: Wish = Wish(),  # noqa: B008 - frozen
+) -> Any:  # noqa: ANN401 - a VirtualDeviceSpec
     """A disk to make on a datastore, beside the VM's files there; without the reference to it."""
     controller, unit = place
     return vim.vm.device.VirtualDeviceSpec(
@@ -117,10 +140,22 @@ def new_disk(key: int, place: tuple[int, int], size_gib: int, store: Datastore) 
             unitNumber=unit,
             capacityInKB=size_gib * KIB_PER_GIB,
             backing=vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
-                fileName=f"[{store.name}]", diskMode="persistent", thinProvisioned=True
+                fileName=f"[{store.name}]", diskMode="persistent", **provisioned(wish.provisioning)
             ),
         ),
+        profile=profile(wish.policy),
     )
+
+
+def provisioned(how: Provisioning | None) -> dict[str, bool]:
+    """How a disk's file takes its space, in the words of its backing; thin by default."""
+    thin = how in {None, Provisioning.THIN}
+    return {"thinProvisioned": thin, "eagerlyScrub": how is Provisioning.EAGER}
+
+
+def profile(policy: str | None) -> list[Any] | None:
+    """A storage policy by its id, as specs of VMs and disks name it; None for none."""
+    return [vim.vm.DefinedProfileSpec(profileId=policy)] if policy is not None else None
 
 
 def grown(device: Any, size_gib: int) -> Any:  # noqa: ANN401 - a VirtualDisk, a VirtualDeviceSpec
@@ -187,10 +222,10 @@ def _additions(
             raise InvalidSpec(
                 Reason.INVALID_CONFIGURATION, f"disk {disk.name}: sizeGiB must be set"
             )
-        controller, unit, slot = free.take(disk.name)
+        store, wish = find(disk)
+        controller, unit, slot = free.take(disk.name, wish.bus)
         slots[slot] = disk.name
-        store = find(disk)
-        spec = new_disk(_FIRST_DISK - number, (controller, unit), disk.size_gib, store)
+        spec = new_disk(_FIRST_DISK - number, (controller, unit), disk.size_gib, store, wish)
         spec.device.backing.datastore = vim.Datastore(store.id, None)
         added.append(spec)
     return [*free.changes, *added]

@@ -12,7 +12,7 @@ from banlieue.providers.vsphere.client.soap import moid
 from banlieue.providers.vsphere.hardware import devices, disks, kept
 from banlieue.providers.vsphere.hardware.disks import Attached, Edit
 from banlieue.providers.vsphere.hardware.kept import KeptDisks
-from banlieue.providers.vsphere.places import domains, placement
+from banlieue.providers.vsphere.places import placement
 from banlieue.providers.vsphere.places.inventory import Cluster, Datacenter, Datastore, Inventory
 from banlieue.providers.vsphere.places.placement import Plan
 from banlieue.providers.vsphere.places.stores import Wish

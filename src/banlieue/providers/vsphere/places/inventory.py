@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Protocol
 from urllib.parse import unquote
 
 from pyVmomi import vim
@@ -423,6 +424,13 @@ def below(path: str, *above: str) -> tuple[str, ...] | None:
     return steps
 
 
+class Attach(Protocol):
+    """Completes an inventory by what another service tells."""
+
+    def __call__(self, places: Inventory, *names: str) -> Inventory:
+        """The inventory with the storage policies of these names; raises like the vendor."""
+
+
 class InventoryCache:
     """The inventory, read again when it is too old or was thrown away. Thread-safe."""
 
@@ -432,18 +440,33 @@ class InventoryCache:
         monotonic: Callable[[], float],
         max_age: float,
         reader: Callable[[Session], Inventory] = read_inventory,
+        attach: Attach | None = None,
     ) -> None:
         self._session = session
         self._monotonic = monotonic
         self._max_age = max_age
         self._reader = reader
+        self._attach = attach
         self._lock = threading.Lock()
         self._known: Inventory | None = None
         self._read_at = 0.0
         self._stale = False
 
-    def get(self) -> Inventory:
-        """The inventory, not older than allowed; raises what the vendor library raises."""
+    @property
+    def read_at(self) -> float:
+        """When it was read, in seconds of the monotonic clock."""
+        return self._read_at
+
+    def get(self, *policies: str) -> Inventory:
+        """The inventory, not older than allowed; raises what the vendor library raises.
+
+        Args:
+            policies: storage policies it has to know, besides those that were named before.
+        """
+        found = self._current()
+        return self._attach(found, *policies) if self._attach else found
+
+    def _current(self) -> Inventory:
         with self._lock:
             expired = self._monotonic() - self._read_at > self._max_age
             if self._known is None or self._stale or expired:

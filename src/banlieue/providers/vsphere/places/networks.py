@@ -5,6 +5,7 @@ or an opaque network: by name, by `switch/name` where switches have groups of on
 path, by managed object id, or by the id of the segment. `adapter` is the kind of card.
 """
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from banlieue.providers.vsphere.places.inventory import Cluster, Inventory, Network, below
@@ -66,6 +67,28 @@ def find(inventory: Inventory, cluster: Cluster, target: Target) -> Network:
             f"{cluster.name}"
         )
     raise NotReachable(f"datacenter {here.name} has no port group {wanted!r}")
+
+
+def words(inventory: Inventory, network: Network) -> frozenset[str]:
+    """Every value of `portGroup` that means a network."""
+    path = inventory.path(network.id)
+    here = inventory.datacenter_of(network.id)
+    found = {network.id, network.name, network.segment, *(network.opaque or ())[:1]}
+    if network.switch is not None:
+        found.add(f"{network.switch}/{network.name}")
+    if here is not None and path:
+        found |= {"/".join(path), "/".join(("", here.name, "network", *path))}
+    return frozenset(filter(None, found))
+
+
+def of_words(inventory: Inventory, told: Collection[str]) -> Network | None:
+    """The network that a card tells of, by any id of it."""
+    known = (inventory.networks[word] for word in told if word in inventory.networks)
+    found = next(known, None)
+    if found is None:
+        opaque = (it for it in inventory.networks.values() if it.opaque and it.opaque[0] in told)
+        found = next(opaque, None)
+    return found
 
 
 def _is_meant(inventory: Inventory, network: Network, wanted: str, datacenter: str) -> bool:

@@ -11,7 +11,14 @@ from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.client.soap import Found, moid, read
 from banlieue.providers.vsphere.hardware import devices
-from banlieue.providers.vsphere.places.inventory import Datacenter, Inventory, below
+from banlieue.providers.vsphere.places.inventory import (
+    Cluster,
+    Datacenter,
+    Datastore,
+    Inventory,
+    below,
+)
+from banlieue.providers.vsphere.places.stores import anywhere
 from banlieue.providers.vsphere.watching.census import Census, Entry
 from banlieue.sdk.errors import NeedsOperator
 
@@ -19,6 +26,8 @@ _PATHS = (
     "name",
     "config.hardware.device",
     "config.firmware",
+    "config.version",
+    "config.hardware.numCoresPerSocket",
     "snapshot.currentSnapshot",
     "snapshot.rootSnapshotList",
 )
@@ -59,6 +68,8 @@ class Template:
     snapshot: str | None
     snapshots: Mapping[str, str]
     devices: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    cores_per_socket: int | None = None
+    version: str | None = None
 
     @property
     def root(self) -> TemplateDisk | None:
@@ -83,25 +94,97 @@ class Templates:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[Template, float]] = {}
 
-    def find(self, wanted: str, places: Inventory, datacenter: Datacenter) -> Template | None:
-        """The template a name, inventory path, id or instance UUID means in a datacenter.
+    def find(
+        self,
+        wanted: str,
+        places: Inventory,
+        cluster: Cluster,
+        stores: Iterable[Datastore] = (),
+    ) -> Template | None:
+        """The template a name, inventory path, id or instance UUID means for a cluster.
+
+        Templates of one name are taken for copies of each other: one on the datastores that are
+        wanted goes before one on another datastore the cluster reaches.
+
+        Args:
+            wanted: what it is called.
+            places: the inventory.
+            cluster: where its clones are made.
+            stores: the datastores the boot disk may be put on; none where nothing is said.
 
         Raises:
-            NeedsOperator: several templates have that name; a path is needed.
+            NeedsOperator: several templates are as good; a path is needed.
         """
+        copies = self.copies(wanted, places, places.datacenters[cluster.datacenter])
+        near = self._near(copies, places, cluster, frozenset(it.id for it in stores))
+        self._check_told_apart(near, wanted, places, cluster)
+        return near[0] if near else None
+
+    def nearest(
+        self, wanted: str, places: Inventory, cluster: Cluster
+    ) -> tuple[Template | None, int]:
+        """A template that could be meant for a cluster, and how many there are.
+
+        Raises:
+            NeedsOperator: which is meant cannot be told wherever the disks are put.
+        """
+        copies = self.copies(wanted, places, places.datacenters[cluster.datacenter])
+        near = self._near(copies, places, cluster, frozenset())
+        if len(near) > 1 and len({_store_of(copy) for copy in near}) == 1:
+            self._check_told_apart(near, wanted, places, cluster)
+        return (near[0] if near else None), len(copies)
+
+    def copies(self, wanted: str, places: Inventory, datacenter: Datacenter) -> list[Template]:
+        """All templates of a datacenter that a name, inventory path, id or instance UUID means."""
         self._census.ensure()
-        entry = self._entry(wanted, places, datacenter)
+        found = self._read_all(wanted, places, datacenter)
         for age in (_MISS_SECONDS, 0.0):
-            if entry is not None:
-                try:
-                    return self.read(entry.moid)
-                except vmodl.fault.ManagedObjectNotFound:
-                    self._census.drop(entry.moid)  # one of the same name may have taken its place
+            if found:
+                break
             self._census.refresh(age)
-            entry = self._entry(wanted, places, datacenter)
-            if entry is None:
-                return None
-        return self.read(entry.moid) if entry else None
+            found = self._read_all(wanted, places, datacenter)
+        return found
+
+    def _read_all(self, wanted: str, places: Inventory, datacenter: Datacenter) -> list[Template]:
+        hits = _candidates(self._census.all(), wanted, places, datacenter)
+        found = []
+        for entry in [entry for entry in hits if entry.template] or hits:
+            try:
+                found.append(self.read(entry.moid))
+            except vmodl.fault.ManagedObjectNotFound:
+                self._census.drop(entry.moid)  # one of the same name may have taken its place
+        return found
+
+    def _near(
+        self, copies: list[Template], places: Inventory, cluster: Cluster, stores: frozenset[str]
+    ) -> list[Template]:
+        """The copies that are nearest to a cluster and datastores, most space left first."""
+        reached = {store.id for store in anywhere(places, cluster)}
+
+        def distance(copy: Template) -> int:
+            store = _store_of(copy)
+            return 0 if store in stores else 1 if store in reached else 2
+
+        least = min(map(distance, copies), default=0)
+        near = [copy for copy in copies if distance(copy) == least]
+        return sorted(near, key=lambda copy: _most_space(copy, places))
+
+    def _check_told_apart(
+        self, near: list[Template], wanted: str, places: Inventory, cluster: Cluster
+    ) -> None:
+        """Copies on one datastore are no copies made to be near; nobody knows which is meant."""
+        if len({_store_of(copy) for copy in near}) == len(near):
+            return
+        paths = sorted(self._path(copy, places) for copy in near)
+        raise NeedsOperator(
+            Reason.IMAGE_NOT_AVAILABLE,
+            f"datacenter {places.datacenters[cluster.datacenter].name} has {len(near)} templates "
+            f"named {wanted!r}; give the path of one ({', '.join(paths)})",
+        )
+
+    def _path(self, copy: Template, places: Inventory) -> str:
+        entry = self._census.get(copy.moid)
+        return "/".join((*places.path(entry.folder if entry else None), copy.name))
 
     def elsewhere(self, wanted: str, places: Inventory) -> tuple[str, ...]:
         """Names of the datacenters that have a template of that name, path or id."""
@@ -138,19 +221,6 @@ class Templates:
         """Read again at the next use, since something is not as it was."""
         with self._lock:
             self._known.clear()
-
-    def _entry(self, wanted: str, places: Inventory, datacenter: Datacenter) -> Entry | None:
-        hits = _candidates(self._census.all(), wanted, places, datacenter)
-        templates = [entry for entry in hits if entry.template]
-        hits = templates or hits
-        if len(hits) > 1:
-            paths = sorted("/".join((*places.path(entry.folder), entry.name)) for entry in hits)
-            raise NeedsOperator(
-                Reason.IMAGE_NOT_AVAILABLE,
-                f"datacenter {datacenter.name} has {len(hits)} templates named {wanted!r}; "
-                f"give the path of one ({', '.join(paths)})",
-            )
-        return hits[0] if hits else None
 
 
 def _candidates(
@@ -201,7 +271,19 @@ def parse(found: Found) -> Template:
         snapshot=found.ref("snapshot.currentSnapshot"),
         snapshots=snapshots,
         devices=attached,
+        cores_per_socket=found.get("config.hardware.numCoresPerSocket"),
+        version=found.get("config.version"),
     )
+
+
+def _store_of(copy: Template) -> str | None:
+    return copy.root.datastore if copy.root else None
+
+
+def _most_space(copy: Template, places: Inventory) -> tuple[int, str]:
+    """For sorting: the copy on the datastore with most space left first."""
+    store = places.datastores.get(_store_of(copy) or "")
+    return -(store.free_gib if store else 0), copy.moid
 
 
 def _collect(trees: Any, into: dict[str, str]) -> None:  # noqa: ANN401 - a list of snapshot trees

@@ -3,7 +3,8 @@
 Pure over the plan, its target and the template. The pyVmomi objects it builds go into one call.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyVmomi import vim
@@ -12,21 +13,36 @@ from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
 from banlieue.providers.vsphere.hardware import cards, devices, disks
 from banlieue.providers.vsphere.models import RESERVED_EXTRA_CONFIG, CloneMode
+from banlieue.providers.vsphere.places import linking
 from banlieue.providers.vsphere.places.inventory import Datastore
 from banlieue.providers.vsphere.places.placement import Plan, Target
+from banlieue.providers.vsphere.places.stores import Bus, Provisioning, Wish
 from banlieue.providers.vsphere.places.templates import Template
-from banlieue.providers.vsphere.vms import guestinfo
+from banlieue.providers.vsphere.vms import guestinfo, shape
 from banlieue.providers.vsphere.watching.records import DISKS_KEY, MARK_KEY, NICS_KEY
 from banlieue.sdk.driver import DiskPlan, DiskState
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 
-_EFI = "efi"
-_SECURE = "efi-secure"
+_RESERVED = re.compile(RESERVED_EXTRA_CONFIG)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How a disk of the template comes to the clone, where that is to be said."""
+
+    key: int
+    provisioning: Provisioning | None
+    policy: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """The arguments of the clone call, but for the objects that belong to a session."""
+    """The arguments of the clone call, but for the objects that belong to a session.
+
+    `missing` are folders to make below `folder` first. `policy` is the storage policy of the VM's
+    own files, `pod` the datastore cluster that is asked where they go, and `pod_stores` what it may
+    answer. `sizes` are the GiB that disks take at most, by datastore.
+    """
 
     template: str
     folder: str
@@ -39,19 +55,43 @@ class Clone:
     disks: tuple[DiskState, ...]
     disk_datastores: dict[int, str]
     card_networks: dict[int, str]
+    missing: tuple[str, ...] = ()
+    policy: str | None = None
+    moved: tuple[Moved, ...] = ()
+    pod: str | None = None
+    replaces_tpm: bool = False
+    pod_stores: frozenset[str] = frozenset()
+    sizes: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
 
 
-def build(plan: Plan, target: Target, template: Template) -> Clone:
+def build(plan: Plan, target: Target, template: Template, offered: shape.Offered = {}) -> Clone:  # noqa: B006 - never changed
     """What to send for a plan.
+
+    Args:
+        plan: the machine.
+        target: where it is made.
+        template: what it is cloned from.
+        offered: the PCI devices that hosts offer there.
 
     Raises:
         InvalidSpec: the plan cannot be honoured with this template.
         NeedsOperator: a snapshot it names is not there.
     """
-    snapshot = _snapshot(plan, template)
+    root, spec = target.wish(0), plan.spec
+    mode = spec.clone_mode
+    snapshot = linking.snapshot_to_link(
+        mode, spec.snapshot, plan.disks, template, root.provisioning
+    )
+    snapshot = snapshot if target.linkable else None
     made = _Disks(plan, target, template, linked=snapshot is not None)
     nics = _Cards(plan, target, template)
     slots = made.slots()
+    upgrade = shape.upgrade_to(plan, template.version)
+    labels = spec.pci_device_labels
+    pci = shape.pci_changes(labels, template.devices, offered)
+    if pci:
+        shape.check_version("pciDeviceLabels", shape.PCI_VERSION, upgrade or template.version)
     config = vim.vm.ConfigSpec(
         name=plan.ref.name,
         uuid=plan.ref.uuid,
@@ -59,14 +99,16 @@ def build(plan: Plan, target: Target, template: Template) -> Clone:
         annotation=f"{plan.ref.owner.kind} {plan.ref.owner.namespace}/{plan.ref.owner.name}, "
         "managed by banlieue",
         numCPUs=plan.cpus,
-        numCoresPerSocket=plan.spec.num_cores_per_socket,
         memoryMB=plan.memory_mib,
-        firmware=_EFI if plan.firmware.startswith(_EFI) else plan.firmware,
-        bootOptions=vim.vm.BootOptions(efiSecureBootEnabled=plan.firmware == _SECURE)
-        if plan.firmware.startswith(_EFI)
-        else None,
         extraConfig=_options(plan, slots),
-        deviceChange=[*made.changes, *nics.changes],
+        # PCI devices that only newer hardware has follow once it was upgraded.
+        deviceChange=[
+            *made.changes,
+            *nics.changes,
+            *shape.tpm(plan, template),
+            *(() if upgrade else pci),
+        ],
+        **shape.config(plan, template),
     )
     return Clone(
         template=template.moid,
@@ -76,11 +118,27 @@ def build(plan: Plan, target: Target, template: Template) -> Clone:
         host=target.host.id if target.host else None,
         snapshot=snapshot,
         config=config,
-        power_on=plan.power == PowerState.POWERED_ON and not _waits_for_disks(plan),
+        power_on=plan.power == PowerState.POWERED_ON
+        and upgrade is None
+        and not _waits_for_disks(plan),
         disks=made.states(),
         disk_datastores=made.datastores,
         card_networks=nics.networks,
+        missing=target.missing,
+        policy=root.policy,
+        moved=_moved(root, template, linked=snapshot is not None),
+        pod=root.pod.id if root.pod and root.pod.recommends else None,
+        replaces_tpm=any(isinstance(it, vim.vm.device.VirtualTPM) for it in template.devices),
+        sizes=made.promised(full=snapshot is None),
+        facts={"cloneMode": CloneMode.FULL if snapshot is None else CloneMode.LINKED},
     )
+
+
+def _moved(root: Wish, template: Template, *, linked: bool) -> tuple[Moved, ...]:
+    provisioning = None if linked else root.provisioning
+    if provisioning is None and root.policy is None:
+        return ()
+    return tuple(Moved(disk.device.key, provisioning, root.policy) for disk in template.disks)
 
 
 def _waits_for_disks(plan: Plan) -> bool:
@@ -91,7 +149,7 @@ def _waits_for_disks(plan: Plan) -> bool:
 def _options(plan: Plan, slots: devices.Slots) -> list[Any]:
     """Extra configuration: the machine's own keys first, so that ours win."""
     for key in plan.spec.extra_config:
-        if key.lower().startswith(RESERVED_EXTRA_CONFIG):
+        if _RESERVED.match(key.lower()):
             raise InvalidSpec(
                 Reason.INVALID_CONFIGURATION, f"extraConfig key {key!r} is ours; remove it"
             )
@@ -106,59 +164,6 @@ def _options(plan: Plan, slots: devices.Slots) -> list[Any]:
     return [vim.option.OptionValue(key=key, value=value) for key, value in values.items()]
 
 
-def _snapshot(plan: Plan, template: Template) -> str | None:
-    """The snapshot a linked clone hangs on; None for a full clone.
-
-    Linked unless told otherwise, where there is a snapshot and the boot disk keeps its size.
-    """
-    mode, wanted = plan.spec.clone_mode, plan.spec.snapshot
-    keeps_size = _grown_gib(plan, template) is None
-    if mode is CloneMode.FULL or (mode is None and plan.disks and plan.disks[0].retain):
-        return None  # what hangs on a template cannot be kept apart from it
-    if wanted is not None:
-        if wanted not in template.snapshots:
-            raise NeedsOperator(
-                Reason.IMAGE_NOT_AVAILABLE,
-                f"template {template.name} has no snapshot {wanted!r}; make it, or name another",
-            )
-        found: str | None = template.snapshots[wanted]
-    else:
-        found = template.snapshot
-    if mode is CloneMode.LINKED and found is None:
-        raise NeedsOperator(
-            Reason.IMAGE_NOT_AVAILABLE,
-            f"template {template.name} has no snapshot to link to; make one, or use cloneMode Full",
-        )
-    if mode is CloneMode.LINKED and plan.disks and plan.disks[0].retain:
-        raise InvalidSpec(
-            Reason.INVALID_CONFIGURATION,
-            "the boot disk of a linked clone cannot be retained, as it hangs on its template's; "
-            "use reclaimPolicy Delete, or cloneMode Full",
-        )
-    if mode is CloneMode.LINKED and not keeps_size:
-        raise InvalidSpec(
-            Reason.INVALID_CONFIGURATION,
-            "the boot disk of a linked clone cannot be larger than its template's; "
-            "keep its size, or use cloneMode Full",
-        )
-    return found if keeps_size else None
-
-
-def _grown_gib(plan: Plan, template: Template) -> int | None:
-    """The size to grow the boot disk to in GiB; None when it keeps its size."""
-    root = template.root
-    wanted = plan.disks[0].size_gib if plan.disks else None
-    if root is None or wanted is None or wanted == root.size_gib:
-        return None
-    if wanted < root.size_gib:
-        raise InvalidSpec(
-            Reason.INVALID_CONFIGURATION,
-            f"disk {plan.disks[0].name} is {wanted} GiB, and the image's is {root.size_gib} GiB; "
-            "a disk only grows: ask for that or more",
-        )
-    return wanted
-
-
 class _Disks:
     """Edits of the template's disks and additions."""
 
@@ -167,6 +172,7 @@ class _Disks:
         self.datastores: dict[int, str] = {}
         self._template = template
         self._names: dict[str, str] = {}
+        self._promised: dict[str, int] = {}
         self._key = -100
         root = template.root
         if root is None:
@@ -178,14 +184,15 @@ class _Disks:
         for number, disk in enumerate(template.disks[1:], start=1):
             self._names[disk.slot] = f"image-{number}"
         self._sizes = {disk.slot: disk.size_gib for disk in template.disks}
-        size = _grown_gib(plan, template)
+        size = linking.grown_gib(plan.disks, template)
         if size is not None and not linked:
             self.changes.append(disks.grown(root.device, size))
             self._sizes[root.slot] = size
         self._free = disks.Slots(template.devices, self._names)
-        for disk_plan, datastore in zip(plan.disks[1:], target.datastores[1:], strict=True):
+        self._root_store = target.datastores[0].id
+        for number, disk_plan in enumerate(plan.disks[1:], start=1):
             if disk_plan.existing is None:
-                self._add(disk_plan, datastore)
+                self._add(disk_plan, target.datastores[number], target.wish(number))
         self.changes = [*self._free.changes, *self.changes]
 
     def slots(self) -> devices.Slots:
@@ -199,16 +206,28 @@ class _Disks:
             for slot, name in self._names.items()
         )
 
-    def _add(self, plan: DiskPlan, datastore: Datastore) -> None:
+    def promised(self, *, full: bool) -> dict[str, int]:
+        """GiB the VM's disks will take at most, by datastore."""
+        sizes: dict[str, int] = dict(self._promised)
+        if full:
+            own = sum(self._sizes[disk.slot] for disk in self._template.disks)
+            sizes[self._root_store] = sizes.get(self._root_store, 0) + own
+        return sizes
+
+    def _add(self, plan: DiskPlan, datastore: Datastore, wish: Wish) -> None:
         if plan.size_gib is None:
             raise InvalidSpec(
                 Reason.INVALID_CONFIGURATION, f"disk {plan.name}: sizeGiB must be set"
             )
-        controller, unit, slot = self._free.take(plan.name)
+        if wish.bus is Bus.NVME:
+            field_name = f"disk {plan.name}: controller nvme of its storage class"
+            shape.check_version(field_name, shape.NVME_VERSION, self._template.version)
+        controller, unit, slot = self._free.take(plan.name, wish.bus)
         self._key -= 1
         self._names[slot], self._sizes[slot] = plan.name, plan.size_gib
         self.datastores[self._key] = datastore.id
-        made = disks.new_disk(self._key, (controller, unit), plan.size_gib, datastore)
+        self._promised[datastore.id] = self._promised.get(datastore.id, 0) + plan.size_gib
+        made = disks.new_disk(self._key, (controller, unit), plan.size_gib, datastore, wish)
         self.changes.append(made)
 
 
@@ -225,7 +244,7 @@ class _Cards:
         for number, (nic, network) in enumerate(zip(plan.nics, target.networks, strict=True)):
             key = -200 - number
             self.networks[key] = network.id
-            self.changes.append(cards.new(uuid, key, nic, network))
+            self.changes.append(cards.new(uuid, key, nic, network, target.adapter(number)))
 
 
 def _network(network: str | None, stub: Any) -> Any:  # noqa: ANN401 - a Stub and a Network
@@ -241,18 +260,40 @@ def clone_spec(clone: Clone, stub: Any) -> Any:  # noqa: ANN401 - a Stub and a C
         backing = change.device.backing
         if isinstance(backing, vim.vm.device.VirtualEthernetCard.NetworkBackingInfo):
             backing.network = _network(clone.card_networks.get(key), stub)
-    linked = clone.snapshot is not None
+    how = (
+        "createNewChildDiskBacking"
+        if clone.snapshot is not None
+        else "moveAllDiskBackingsAndDisallowSharing"
+    )
     return vim.vm.CloneSpec(
         location=vim.vm.RelocateSpec(
             pool=vim.ResourcePool(clone.pool, stub),
             host=vim.HostSystem(clone.host, stub) if clone.host else None,
             datastore=vim.Datastore(clone.datastore, stub),
-            diskMoveType="createNewChildDiskBacking"
-            if linked
-            else "moveAllDiskBackingsAndDisallowSharing",
+            diskMoveType=how,
+            disk=[_locator(clone, moved, how, stub) for moved in clone.moved],
+            profile=disks.profile(clone.policy),
         ),
         snapshot=vim.vm.Snapshot(clone.snapshot, stub) if clone.snapshot else None,
         config=clone.config,
         template=False,
         powerOn=clone.power_on,
+        # Two VMs with one module would share its secrets. Unknown to a vCenter 7, which refuses
+        # to clone what has one while it is on only.
+        tpmProvisionPolicy="replace" if clone.replaces_tpm else None,
+    )
+
+
+def _locator(clone: Clone, moved: Moved, how: str, stub: Any) -> Any:  # noqa: ANN401 - a Stub and a DiskLocator
+    backing = None
+    if moved.provisioning is not None:
+        backing = vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
+            fileName="", diskMode="persistent", **disks.provisioned(moved.provisioning)
+        )
+    return vim.vm.RelocateSpec.DiskLocator(
+        diskId=moved.key,
+        datastore=vim.Datastore(clone.datastore, stub),
+        diskMoveType=how,
+        diskBackingInfo=backing,
+        profile=disks.profile(moved.policy),
     )

@@ -16,19 +16,17 @@ from banlieue.providers.vsphere.client.creates import Create, Creates, Stage
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import find_by_uuid, moid
 from banlieue.providers.vsphere.client.transport import may_have_arrived, operation
-from banlieue.providers.vsphere.places import placement
-from banlieue.providers.vsphere.places.inventory import Inventory, InventoryCache
 from banlieue.providers.vsphere.places.placement import Plan
-from banlieue.providers.vsphere.places.templates import Template, Templates
 from banlieue.providers.vsphere.vms import clone
 from banlieue.providers.vsphere.vms.clone import Clone
+from banlieue.providers.vsphere.vms.outfit import Outfit
 from banlieue.providers.vsphere.vms.work import Work
 from banlieue.providers.vsphere.watching import coming
 from banlieue.providers.vsphere.watching.census import Census, Entry
 from banlieue.providers.vsphere.watching.records import Records
 from banlieue.providers.vsphere.watching.watcher import Watcher
 from banlieue.sdk.driver import NicPlan, Task
-from banlieue.sdk.errors import DriverError, Foreign, NeedsOperator, Transient, Unreachable
+from banlieue.sdk.errors import DriverError, Foreign, Transient, Unreachable
 
 CREATE = "create"
 
@@ -50,8 +48,7 @@ class Making:
     watcher: Watcher
     census: Census
     creates: Creates
-    places: InventoryCache
-    templates: Templates
+    outfit: Outfit
     work: Work
     monotonic: Callable[[], float]
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -65,10 +62,16 @@ class Making:
                 return self.work.follow(earlier.task, CREATE, "")
             if earlier is not None and self._is_there(earlier):
                 return None
-            request, create = self._prepare(plan)
+            request, create = self.outfit.prepare(plan, self.monotonic())
             if not self.creates.begin(create):
                 return Task(SLOT + create.uuid, CREATE, _FIRST_LOOK)
-            self.records.expect(uuid, _families(plan.nics), request.disks)
+            try:
+                request = self.outfit.place(request, create.name)
+            # Whatever went wrong before the call, its slot is given back; raised again.
+            except BaseException:
+                self.creates.end(create, Stage.FAILED)
+                raise
+            self.records.expect(uuid, _families(plan.nics), request.disks, request.facts)
             return self._send(request, create)
 
     def _is_there(self, earlier: Create) -> bool:
@@ -83,39 +86,6 @@ class Making:
                 "an earlier call to make the VM got no answer and may still arrive",
             )
         return False
-
-    def _prepare(self, plan: Plan) -> tuple[Clone, Create]:
-        places = self.places.get()
-        template = self._template(plan, places)
-        target = placement.locate(places, plan, template, self.creates.load)
-        request = clone.build(plan, target, template)
-        create = Create(
-            name=plan.ref.name,
-            uuid=(plan.ref.uuid or "").lower(),
-            template=template.moid,
-            host=request.host,
-            memory_mib=plan.memory_mib,
-            since=self.monotonic(),
-        )
-        return request, create
-
-    def _template(self, plan: Plan, places: Inventory) -> Template:
-        cluster = placement.cluster_of(places, plan)
-        datacenter = places.datacenters[cluster.datacenter]
-        wanted = plan.spec.template or (plan.image.handle if plan.image else None)
-        if wanted is None:
-            raise NeedsOperator(
-                Reason.IMAGE_NOT_AVAILABLE, "the machine names no image; set imageRef or template"
-            )
-        found = self.templates.find(wanted, places, datacenter)
-        if found is not None:
-            return found
-        elsewhere = self.templates.elsewhere(wanted, places)
-        where = f"; it is in {', '.join(elsewhere)}, and clones stay in their datacenter"
-        raise NeedsOperator(
-            Reason.IMAGE_NOT_AVAILABLE,
-            f"datacenter {datacenter.name} has no template {wanted!r}{where if elsewhere else ''}",
-        )
 
     def _send(self, request: Clone, create: Create) -> Task:
         def send(login: Login) -> str:
@@ -186,8 +156,7 @@ class Making:
 
     def _made_after_all(self, create: Create) -> bool:
         """Whether the VM is there though its create failed: another won, or only its start did."""
-        self.places.throw_away()
-        self.templates.throw_away()
+        self.outfit.throw_away()
         hits = find_by_uuid(self.session, create.uuid)
         if hits:
             self.succeeded(create, hits[0])

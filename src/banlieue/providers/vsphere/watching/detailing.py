@@ -60,10 +60,11 @@ class Detailer:
 
     def _planned(self, record: VmRecord, now: float) -> Details | None:
         """What a VM that was just made as planned has, before anybody looked."""
-        disks = self._records.planned_disks(record)
-        if disks is None:
+        planned = self._records.planned(record)
+        if planned is None:
             return None
-        return Details(disks, (), None, None, record.change_version, now)
+        disks, facts = planned
+        return Details(disks, (), None, None, record.change_version, now, facts=facts)
 
     def seconds_until_due(self) -> float | None:
         """When the next read is due; None when none is planned."""

@@ -1,8 +1,8 @@
 """What is known of each VM: leaf properties as the watch delivers them, details read on demand."""
 
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
@@ -11,9 +11,11 @@ from banlieue.api.meta import format_time
 from banlieue.api.types import PowerState
 from banlieue.providers.vsphere.client.soap import Found
 from banlieue.providers.vsphere.hardware import cards, devices
-from banlieue.providers.vsphere.places.domains import NETWORK_KEY
-from banlieue.providers.vsphere.places.inventory import Inventory, Network
-from banlieue.providers.vsphere.vms import firstboot, guest
+from banlieue.providers.vsphere.places import networks
+from banlieue.providers.vsphere.places.inventory import Inventory
+from banlieue.providers.vsphere.places.networks import NETWORK_KEY
+from banlieue.providers.vsphere.places.zones import zone_of
+from banlieue.providers.vsphere.vms import facts, firstboot, guest
 from banlieue.sdk.driver import Address, DiskState, Guest, MachineState, NicState
 from banlieue.sdk.identity import Mark
 
@@ -57,6 +59,7 @@ _LEAVES = {
     "runtime.powerState": "power",
     "runtime.connectionState": "connection",
     "runtime.host": "host",
+    "resourcePool": "pool",
     "runtime.bootTime": "boot_time",
     QUESTION: "question",
     "guest.ipAddress": "ip",
@@ -68,6 +71,7 @@ WATCHED: tuple[str, ...] = tuple(_LEAVES)
 DETAILS: tuple[str, ...] = (
     "config.hardware.device",
     "config.files.vmPathName",
+    "config.version",
     DISKS,
     NICS,
     KEPT,
@@ -98,11 +102,13 @@ class Details:
     read_at: float
     nics: tuple[NicState, ...] | None = None
     lost_disks: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def content(self) -> tuple[object, ...]:
         """What matters to anybody, without when it was read."""
-        return self.disks, self.lost_disks, self.nics, self.addresses, self.hostname, self.os_name
+        told = self.addresses, self.hostname, self.os_name
+        return self.disks, self.lost_disks, self.nics, dict(self.facts), *told
 
 
 class VmRecord:
@@ -130,6 +136,7 @@ class VmRecord:
         "memory_mib",
         "moid",
         "name",
+        "pool",
         "power",
         "question",
         "stage",
@@ -154,6 +161,7 @@ class VmRecord:
         self.question: str | None = None
         self.connection: str | None = None
         self.host: str | None = None
+        self.pool: str | None = None
         self.boot_time: datetime | None = None
         self.ip: str | None = None
         self.tools: str | None = None
@@ -189,7 +197,7 @@ class VmRecord:
             return
         if attribute in _VALUES:
             value = getattr(value, "value", value) or None
-        elif attribute == "host":
+        elif attribute in {"host", "pool"}:
             value = getattr(value, "_moId", None)
         elif attribute == "name":
             value = unquote(value or "")
@@ -214,7 +222,7 @@ class Records:
         self.lock = threading.RLock()
         self._by_id: dict[str, VmRecord] = {}
         self._families: dict[str, frozenset[str]] = {}
-        self._planned: dict[str, tuple[DiskState, ...]] = {}
+        self._planned: dict[str, tuple[tuple[DiskState, ...], Mapping[str, str]]] = {}
 
     def get(self, moid: str) -> VmRecord | None:
         """The record of a VM."""
@@ -245,7 +253,11 @@ class Records:
             return list(self._by_id.values())
 
     def expect(
-        self, uuid: str, families: frozenset[str], disks: tuple[DiskState, ...] = ()
+        self,
+        uuid: str,
+        families: frozenset[str],
+        disks: tuple[DiskState, ...] = (),
+        facts: Mapping[str, str] | None = None,
     ) -> None:
         """Remember what a VM that is being made will have.
 
@@ -253,13 +265,14 @@ class Records:
             uuid: its instance UUID.
             families: address families; until they are told its guest is asked again.
             disks: its disks, which hold until something about the VM changes.
+            facts: what else is known of it, for people.
         """
         with self.lock:
             self._families[uuid.lower()] = families
-            self._planned[uuid.lower()] = disks
+            self._planned[uuid.lower()] = disks, facts or {}
 
-    def planned_disks(self, record: VmRecord) -> tuple[DiskState, ...] | None:
-        """The disks a VM was just made with, told once; None when it was not made by us now."""
+    def planned(self, record: VmRecord) -> tuple[tuple[DiskState, ...], Mapping[str, str]] | None:
+        """Disks and facts of a VM that was just made, told once; None when it was not by us now."""
         with self.lock:
             return self._planned.pop(record.uuid or "", None)
 
@@ -303,13 +316,13 @@ def read_details(record: VmRecord, found: Found, now: float) -> Details:
             cards.decode(getattr(found.get(NICS), "value", None)),
             running=record.power == _ON,
         ),
+        facts=facts.of(found, record.name),
     )
 
 
 def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
     """A record with details in the words of the SDK."""
     details = record.details
-    cluster = places.cluster_of(record.host) if places else None
     host = places.hosts.get(record.host or "") if places else None
     running = record.running
     hostname = details.hostname if details and running else None
@@ -320,7 +333,7 @@ def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
         backend_id=record.moid,
         mark=Mark.decode(record.mark),
         power=_POWER.get(record.power or "", PowerState.POWERED_OFF),
-        failure_domain=cluster.id if cluster else None,
+        failure_domain=zone_of(places, record.host, record.pool) if places else None,
         host=host.name if host else None,
         addresses=(*told, *_hostname(hostname)),
         cpus=record.cpus,
@@ -328,6 +341,7 @@ def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
         disks=details.disks if details else (),
         lost_disks=details.lost_disks if details else (),
         nics=_nics(details, places),
+        facts=details.facts if details else {},
         guest=Guest(
             hostname=hostname,
             os_name=details.os_name if details and running else None,
@@ -344,15 +358,19 @@ def _nics(details: Details | None, places: Inventory | None) -> tuple[NicState, 
     """The network cards, their networks by name where the inventory knows them."""
     if details is None or details.nics is None:
         return None
-    known = places.networks if places else {}
-    return tuple(_named(nic, known.get(nic.network or "")) for nic in details.nics)
+    if places is None:
+        return details.nics
+    return tuple(_named(nic, places) for nic in details.nics)
 
 
-def _named(nic: NicState, network: Network | None) -> NicState:
+def _named(nic: NicState, places: Inventory) -> NicState:
+    known = {nic.network or "", *(nic.plugged or {}).get(NETWORK_KEY, ())}
+    network = networks.of_words(places, known)
     if network is None:
         return nic
-    words = frozenset({network.id, network.name})
-    return replace(nic, network=network.name, plugged={NETWORK_KEY: words})
+    return replace(
+        nic, network=network.name, plugged={NETWORK_KEY: networks.words(places, network)}
+    )
 
 
 def _hostname(name: str | None) -> Iterable[Address]:
