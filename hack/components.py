@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import yaml
 
+from banlieue.bootstrap import release as own_release
 from hack.tools.catalog import ToolError, find_tool
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -23,10 +24,8 @@ CONFIG: Final = ROOT / "config"
 METADATA: Final = ROOT / "metadata.yaml"
 COMPONENTS: Final = "infrastructure-components.yaml"
 
-_DEVELOPMENT_IMAGE: Final = "localhost/banlieue"
+_DEVELOPMENT_IMAGE: Final = own_release.DEVELOPMENT_IMAGE.partition(":")[0]
 _SEMANTIC: Final = re.compile(r"v(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.-]+)?")
-_PYTHON: Final = re.compile(r"(\d+\.\d+\.\d+)(?:(a|b|rc|\.dev)(\d+))?")
-_STAGES: Final = {"a": "alpha", "b": "beta", "rc": "rc", ".dev": "dev"}
 _SECONDS: Final = 120
 
 
@@ -131,11 +130,10 @@ def semantic_version(python_version: str) -> str:
     Raises:
         ReleaseError: It has another form.
     """
-    found = _PYTHON.fullmatch(python_version)
-    if found is None:
-        raise ReleaseError(f"version {python_version!r} is not of the form 1.2.3 or 1.2.3rc1")
-    base, stage, number = found.groups()
-    return f"v{base}-{_STAGES[stage]}.{number}" if stage else f"v{base}"
+    try:
+        return own_release.semantic_version(python_version)
+    except own_release.VersionError as error:
+        raise ReleaseError(str(error)) from error
 
 
 def check_series(version: str, metadata: Mapping[str, Any]) -> None:
