@@ -134,6 +134,8 @@ class ProviderRole:
         process.add_controller(self._machine_controller(scope))
         process.add_controller(self._image_controller(scope))
         process.health.add_ready("leases", self._leases.check)
+        if scope.only is not None:
+            process.health.add_ready("backend", lambda: self._check_backend(scope.only))
         process.on_stop(self._close)
 
     def _machine_controller(self, scope: Scope) -> Controller:
@@ -195,6 +197,19 @@ class ProviderRole:
         self._process.enqueue(providers.CONTROLLER, Request(provider))
         for key in self._machine_reconciler.machines_of(provider):
             self._process.enqueue(machines.CONTROLLER, Request(key))
+
+    def _check_backend(self, provider: Key | None) -> str:
+        """A process of one Provider is of use while the backend answers, and says so.
+
+        One of many is not told by one of them.
+        """
+        session = self._sessions.find(provider) if provider is not None else None
+        if session is None:
+            return f"Provider {provider} is not served yet"
+        if session.connected and not session.breaker.is_open:
+            return ""
+        trouble = self._sessions.trouble(session.key)
+        return trouble.message if trouble is not None else "the endpoint was not reached yet"
 
     async def _close(self) -> None:
         await self._sessions.close()
