@@ -44,6 +44,14 @@ class Actor:
         world = self.cluster.worlds[name]
         return world, world.state.vms[vm_id]
 
+    def find(self, uuid: str) -> tuple[SimWorld, Vm] | None:
+        """The VM of that UUID, on whatever backend it is."""
+        for world in self.cluster.worlds.values():
+            for vm in world.state.vms.values():
+                if vm.uuid == uuid:
+                    return world, vm
+        return None
+
     def any_name(self) -> str | None:
         """The name of any VirtualMachine."""
         there = [obj["metadata"]["name"] for obj in self.cluster.virtual_machines()]
@@ -79,7 +87,11 @@ class User(Actor):
         if not free:
             return
         name, rng = self.rng.choice(free), self.rng
-        spec: dict[str, object] = {"desiredPowerState": rng.choice(("PoweredOn", POWERS[1]))}
+        spec: dict[str, object] = {
+            "desiredPowerState": rng.choice(("PoweredOn", "PoweredOn", *POWERS[1:]))
+        }
+        if rng.random() < 0.15:
+            spec["onMissing"] = "Recreate"
         if rng.random() < 0.4:
             spec["deletionPolicy"] = rng.choice(POLICIES)
         if rng.random() < 0.2:
@@ -104,6 +116,11 @@ class User(Actor):
         """Change what a deletion does."""
         if (name := self.any_name()) is not None:
             self.edit(name, deletionPolicy=self.rng.choice(POLICIES))
+
+    def edit_missing(self) -> None:
+        """Have a VM made anew when it is gone, or no longer."""
+        if (name := self.any_name()) is not None:
+            self.edit(name, onMissing=self.rng.choice(("Recreate", "Recreate", "Report")))
 
     def pause(self) -> None:
         """Pause a VirtualMachine, or let it go on."""

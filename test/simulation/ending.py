@@ -6,7 +6,7 @@ from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.faults import WorldFault
-from test.simulation import platform
+from test.simulation import adoptions, data, platform
 from test.simulation.actions import POLICIES, Actor
 from test.simulation.backend import SimWorld
 from test.simulation.cluster import CONTROLLER
@@ -33,6 +33,8 @@ class Ending(Actor):
         for world in cluster.worlds.values():
             self._heal_world(world)
         self._register()
+        adoptions.Settlement(cluster, self.oracle, self.rng).accept_all()
+        data.Settlement(cluster, self.oracle, self.rng).settle()
         for name in cluster.names:
             self.edit_provider(name, paused=False, mode="ReadWrite", cordoned=False)
             self._accept_identities(name)
@@ -110,12 +112,27 @@ class Ending(Actor):
             for host in domain.hosts:
                 world.act("set_host", host=host.name, maintenance=False)
         for vm_id in [vm for name, vm in list(self.oracle.foreign) if name == world.name]:
+            if self._is_wanted(world, vm_id):
+                continue
             self.oracle.note_removed(world, vm_id)
             if vm_id in world.state.vms:
                 world.act("remove", vm=vm_id)
         for (name, vm_id), made in self.oracle.made.items():
             if name == world.name:
                 self._heal_vm(world, vm_id, made)
+
+    def _is_wanted(self, world: SimWorld, vm_id: str) -> bool:
+        """Whether somebody adopts that VM; of copies only the one that was there first."""
+        vm = world.state.vms.get(vm_id)
+        wanted = {(it["spec"].get("adopt") or {}).get("id") for it in self._living()}
+        if vm is None or vm.uuid not in wanted:
+            return False
+        same = [it for it in world.state.vms.values() if it.uuid == vm.uuid]
+        return vm is same[0]
+
+    def _living(self) -> list[Obj]:
+        every = self.cluster.virtual_machines()
+        return [it for it in every if not it["metadata"].get("deletionTimestamp")]
 
     def _heal_vm(self, world: SimWorld, vm_id: str, made: Made) -> None:
         vm = world.state.vms[vm_id]
@@ -183,11 +200,11 @@ class Ending(Actor):
         status, reason = ready.get("status"), ready.get("reason")
         if status == "True":
             return self._wrong_with_vm(name, obj, vms)
-        if reason == "VMMissing" and not vms:
+        if reason == "VMMissing" and not vms and "adopt" not in obj["spec"]:
             return [] if self.oracle.may_miss(name) else [f"{name} misses a VM nobody removed"]
         conflict = reason == "OwnershipConflict"
         named = conflict and (self._name_kept(name) or self._is_outdated(name))
-        if named or self._nowhere_to_go(obj):
+        if named or self._nowhere_to_go(obj) or self._cannot_adopt(obj, vms, str(reason)):
             return []
         return [f"{name} is not Ready: {reason} {ready.get('message')}"]
 
@@ -219,6 +236,17 @@ class Ending(Actor):
         made = self.oracle.made.values()
         return any(it.owner == name and (it.left or it.unmarked) for it in made)
 
+    def _cannot_adopt(self, obj: Obj, vms: list[Made], reason: str) -> bool:
+        """Whether it waits for a VM that is not there, or that another one has, which is right."""
+        adopt = obj["spec"].get("adopt")
+        if not adopt or vms:
+            return False
+        found = self.find(adopt["id"])
+        if found is None:
+            return reason in {"AdoptionNotFound", "VMMissing"}
+        rivals = [it for it in self._living() if (it["spec"].get("adopt") or {}) == adopt]
+        return reason == "OwnershipConflict" and len(rivals) > 1
+
     def _nowhere_to_go(self, obj: Obj) -> bool:
         """Whether it waits for a Provider that is being deleted, which is right."""
         leaving = any(
@@ -232,7 +260,8 @@ class Ending(Actor):
         if len(vms) != 1:
             return [f"{name} is Ready and has {len(vms)} VMs"]
         vm = self.cluster.worlds[vms[0].world].state.vms[vms[0].vm_id]
-        wanted = obj["spec"].get("desiredPowerState", "PoweredOn")
+        adopted = "adopt" in obj["spec"]
+        wanted = obj["spec"].get("desiredPowerState", vm.power if adopted else "PoweredOn")
         if vm.power != wanted:
             return [f"{name} is {vm.power} and should be {wanted}"]
         machines = [

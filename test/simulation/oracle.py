@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from banlieue.sdk.testing.memory_api import Call, Moment
 from test.kit.statusrules import faults_between, faults_of
 from test.simulation.backend import SimWorld
 from test.simulation.cluster import Cluster
+from test.simulation.custody import Custody
 from test.simulation.kinds import MACHINE_KINDS
 from test.simulation.platform import FIXED
 
@@ -92,8 +93,13 @@ class Oracle:
     restored: bool = False
     put_back: bool = False
     late_calls: bool = False
+    custody: Custody = field(init=False)
     _late_before: bool = False
     _call: Call | None = None
+
+    def __post_init__(self) -> None:
+        now, late = self.cluster.loop.time, self._comes_late
+        self.custody = Custody(now=now, blame=self.blame, late=late, grace=GRACE)
 
     def watch(self) -> None:
         """Begin."""
@@ -121,9 +127,12 @@ class Oracle:
         """Whether somebody removed the VM, or it was destroyed before its owner was restored."""
         return name in self.removed or (self.restored and name in self.ended)
 
+    def _comes_late(self) -> bool:
+        return self.late_calls or self._late_before
+
     def forget_calls(self) -> None:
         """Every process ended: no call of theirs is on its way, unless some may come late."""
-        if not (self.late_calls or self._late_before):
+        if not self._comes_late():
             for wish in self.wishes.values():
                 wish.destroy_until = wish.orphan_until = -1e9
 
@@ -174,6 +183,11 @@ class Oracle:
         else:
             self.foreign[world.name, vm_id] = _looks(vm)
 
+    def give_away(self, world: SimWorld, vm_id: str) -> None:
+        """A VM that was left to its user counts as any other that is not ours."""
+        self.made.pop((world.name, vm_id))
+        self.note_foreign(world, vm_id)
+
     def note_disk(self, world: SimWorld, disk_id: str, content: str) -> None:
         """This disk is not ours and must live on."""
         since = self.cluster.loop.time()
@@ -184,6 +198,7 @@ class Oracle:
         vm = world.state.vms.get(vm_id)
         for disk in vm.disks if vm else ():
             self.foreign_disks.get(world.name, {}).pop(disk.id, None)
+            self.custody.note_removed(world, disk.id)
         made = self.made.pop((world.name, vm_id), None)
         if made is not None:
             self.ended.add(made.owner)
@@ -210,8 +225,11 @@ class Oracle:
     def _written(self, change: Change) -> None:
         if change.resource == VIRTUAL_MACHINES:
             self._follow_wish(change)
-        if change.resource == PROVIDERS and not self.restoring:
-            self._follow_provider(change)
+            self.custody.follow_machine(change)
+        if change.resource == PROVIDERS:
+            self.custody.follow_provider(change)
+            if not self.restoring:
+                self._follow_provider(change)
         if change.resource in MACHINE_KINDS and change.new is not None:
             self._follow_rebind(change.new)
         new, old = change.new, change.old
@@ -259,7 +277,7 @@ class Oracle:
 
     def _gone(self, name: str, last: Obj) -> None:
         """The VirtualMachine went as the user wanted; what is left of it is nobody's."""
-        policy = (last.get("spec") or {}).get("deletionPolicy", "Delete")
+        policy = _policy(last.get("spec") or {})
         # Created again and deleted while no controller was there: its VM is reported, and stays.
         unseen = not (last.get("status") or last["metadata"].get("finalizers"))
         for made in self.made.values():
@@ -307,6 +325,7 @@ class Oracle:
 
     def _called(self, world: SimWorld, method: str, params: Params) -> None:
         vm_id = str(params.get("vm", ""))
+        self.custody.called(world, method, params, foreign=(world.name, vm_id) in self.foreign)
         changing = method in _CHANGING or method == "remove_mark"
         if changing and (world.name, vm_id) in self.foreign:
             if self._stands_alone(world, vm_id):
@@ -391,10 +410,24 @@ class Oracle:
             self.blame(f"the mark is taken off the VM of {made.owner}, which lives")
 
     def _moved(self, world: SimWorld) -> None:
+        self._take_over(world)
         self._take_in(world)
+        self.custody.moved(world)
         self._lose_sight(world)
         self._check_single()
         self._check_foreign(world)
+
+    def _take_over(self, world: SimWorld) -> None:
+        """VMs that were adopted are somebody's from now on."""
+        for key in [key for key in self.custody.taken if key[0] == world.name]:
+            vm = world.state.vms.get(key[1])
+            mark = Mark.decode(vm.mark) if vm else None
+            if vm is None or key not in self.foreign:
+                self.custody.taken.discard(key)
+            elif mark is not None and valid_mark(mark, vm.uuid):
+                self.custody.taken.discard(key)
+                del self.foreign[key]
+                world.by_admins.discard(vm.id)
 
     def _take_in(self, world: SimWorld) -> None:
         for key in [key for key in self.made if key[0] == world.name]:
@@ -490,7 +523,11 @@ def _leaves(obj: Obj | None, policy: str) -> bool:
         return False
     spec = obj.get("spec") or {}
     held = spec.get("paused") or (policy == "Delete" and spec.get("deletionProtection"))
-    return spec.get("deletionPolicy", "Delete") == policy and not held
+    return _policy(spec) == policy and not held
+
+
+def _policy(spec: Mapping[str, Any]) -> str:
+    return str(spec.get("deletionPolicy") or ("Orphan" if spec.get("adopt") else "Delete"))
 
 
 def _looks(vm: Vm) -> tuple[Any, ...]:

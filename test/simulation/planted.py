@@ -22,6 +22,7 @@ from banlieue.sdk.provider.claims import Claims
 from banlieue.sdk.provider.session import ProviderSession
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.world import Json
+from test.simulation import planted_custody
 
 Driver: Any = SimulatedDriver
 
@@ -176,7 +177,7 @@ def _put(target: Any, **members: Any) -> None:  # noqa: ANN401 - a module or a c
         setattr(target, name, value)
 
 
-BUGS: dict[str, Callable[[], None]] = {
+BUGS: dict[str, Callable[[], None]] = planted_custody.BUGS | {
     bug.__name__: bug
     for bug in (
         mint_after_create,

@@ -59,6 +59,11 @@ class Restores(Actor):
             self._begin_recovery()
             self._restart_all()
 
+    def begin_recovery(self) -> None:
+        """`banlieue recover --begin`, whether that is right or not."""
+        self.cluster.log("recovery begins")
+        self._begin_recovery()
+
     def wipe_status(self) -> None:
         """Statuses are lost."""
         for kind in _KINDS:

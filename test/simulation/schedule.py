@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from random import Random
 
 from test.simulation import platform, shortcuts
-from test.simulation.actions import Accidents, User, bound
+from test.simulation.actions import Accidents, Actor, User, bound
+from test.simulation.adoptions import Adoptions
 from test.simulation.backend_actions import BackendAccidents
 from test.simulation.cluster import CONTROLLER, Cluster
 from test.simulation.coincidences import Coincidences
+from test.simulation.data import Data
+from test.simulation.drills import Drills
 from test.simulation.ending import Ending
 from test.simulation.loop import Stuck
 from test.simulation.oracle import Oracle
@@ -22,6 +25,19 @@ from test.simulation.restores import Restores
 shortcuts.take()
 
 _PAUSES = (0.0, 0.0, 0.01, 0.2, 1.0, 5.0, 30.0, 130.0)
+
+
+_MORE: tuple[dict[str, int], ...] = (
+    {"create": 8, "delete": 4, "edit_power": 2, "pin": 6},
+    {"crash": 4, "crash_at_call": 3, "crash_at_write": 1},
+    {},
+    {},
+    {"second_thoughts": 2, "roll_back": 2},
+    {"adopt": 3, "accept": 1},
+    {"create_with_disk": 3, "write": 2, "attach_again": 2},
+    {"drill": 1},
+)
+"""How often actions are drawn beside once or thrice, actor by actor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +138,24 @@ class Schedule:
 
     def _actions(self, rng: Random, restores: Restores) -> list[tuple[str, Callable[[], None]]]:
         """What may happen in this schedule: one kind of trouble more than others."""
-        actors = (
+        actors: tuple[Actor, ...] = (
             User(self.cluster, self.oracle, rng),
             Accidents(self.cluster, self.oracle, rng),
             BackendAccidents(self.cluster, self.oracle, rng),
             Coincidences(self.cluster, self.oracle, rng),
             restores,
+            Adoptions(self.cluster, self.oracle, rng),
+            Data(self.cluster, self.oracle, rng),
+            Drills(self.cluster, self.oracle, rng),
         )
         found: list[tuple[str, Callable[[], None]]] = []
         for actor in actors:
             weight = rng.choice((1, 1, 3))
             found += [item for item in bound(actor).items() for _ in range(weight)]
-        user = bound(actors[0])
-        for name, weight in (("create", 8), ("delete", 4), ("edit_power", 2), ("pin", 3)):
-            found += [(name, user[name])] * weight
-        accidents = bound(actors[1])
-        for name, weight in (("crash", 4), ("crash_at_call", 3), ("crash_at_write", 1)):
-            found += [(name, accidents[name])] * weight
-        for name, weight in (("second_thoughts", 2), ("roll_back", 2)):
-            found += [(name, bound(restores)[name])] * weight
+        for actor, more in zip(actors, _MORE, strict=True):
+            actions = bound(actor)
+            for name, weight in more.items():
+                found += [(name, actions[name])] * weight
         return found
 
     def _guarded(self, what: Callable[[], object]) -> None:
