@@ -165,6 +165,8 @@ class VCSimControl:
         ipv6: bool | None = None,
         shutdown_delay: float | None = None,
         ignore_shutdown: bool | None = None,
+        bootstrap: Literal["done", "error", "never"] | None = None,
+        bootstrap_delay: float | None = None,
     ) -> None:
         """Change how guests behave; what is None stays.
 
@@ -176,6 +178,8 @@ class VCSimControl:
             ipv6: IPv6 addresses by router advertisement.
             shutdown_delay: Seconds from ShutdownGuest to power-off.
             ignore_shutdown: ShutdownGuest is accepted and nothing happens.
+            bootstrap: How the first boot ends; `never`: it goes on and on.
+            bootstrap_delay: Seconds from tools to its end.
         """
         settings = {
             "enabled": enabled,
@@ -184,6 +188,8 @@ class VCSimControl:
             "ipv6": ipv6,
             "shutdownSeconds": shutdown_delay,
             "ignoreShutdown": ignore_shutdown,
+            "bootstrap": bootstrap,
+            "bootstrapSeconds": bootstrap_delay,
         }
         query = urllib.parse.urlencode({"machine": machine})
         wanted = {key: value for key, value in settings.items() if value is not None}

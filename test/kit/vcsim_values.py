@@ -29,6 +29,22 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstBoot:
+    """What a guest made of its first-boot data; it is in the guest, whatever becomes of the data.
+
+    `instances` is how often it took itself for a new one, `boots` counts boots as this one, and
+    `runs` those that ran the user data, of which `user_data` is what was read last.
+    """
+
+    instance_id: str = ""
+    instances: int = 0
+    boots: int = 0
+    runs: int = 0
+    user_data: str = field(default="", repr=False)
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """One virtual machine or template.
 
@@ -61,6 +77,7 @@ class Machine:
     created: float
     powered_on: float
     addressed: float
+    first_boot: FirstBoot
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Machine":
@@ -94,7 +111,19 @@ class Machine:
             created=times["created"],
             powered_on=times["poweredOn"],
             addressed=times["addressed"],
+            first_boot=_first_boot(data["firstBoot"]),
         )
+
+
+def _first_boot(data: Mapping[str, Any]) -> FirstBoot:
+    return FirstBoot(
+        data["instanceId"],
+        data["instances"],
+        data["boots"],
+        data["runs"],
+        data["userData"],
+        data["done"],
+    )
 
 
 def _disk(data: Mapping[str, Any]) -> Disk:

@@ -18,6 +18,7 @@ from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
 from banlieue.providers.vsphere.backend import BACKEND
 from banlieue.providers.vsphere.hardware.devices import disk_id
 from banlieue.providers.vsphere.models import VSphereMachineSpec
+from banlieue.providers.vsphere.vms.firstboot import WORD_KEY
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import Connection, FailureDomain
 from banlieue.sdk.testing.conformance_target import ConformanceTarget, RawVm
@@ -27,7 +28,7 @@ from test.kit.soapproxy import SoapProxy
 from test.kit.soaprules import drop_reply
 from test.kit.taps import Words, calls_of, words_of
 from test.kit.vcsim import VCSim
-from test.kit.vcsim_values import Machine
+from test.kit.vcsim_values import FirstBoot, Machine
 from test.kit.vsphere_client import VSphereClient
 
 WRONG_PASSWORD: Final = "wrong-0815-password"
@@ -274,12 +275,13 @@ def _(target: VSphereTarget) -> Counter[str]:
 
 def _raw(machine: Machine) -> RawVm:
     settled = replace(machine, cards=(), tools_running=False, host_name="", address="")
-    settled = replace(settled, created=0.0, powered_on=0.0, addressed=0.0)
+    settled = replace(settled, created=0.0, powered_on=0.0, addressed=0.0, first_boot=FirstBoot())
+    told = {key: value for key, value in machine.extra_config.items() if key != WORD_KEY}
     return RawVm(
         id=machine.mo_ref,
         name=machine.name,
         uuid=machine.instance_uuid,
-        fingerprint=f"{settled} {sorted(machine.extra_config.items())}",
+        fingerprint=f"{settled} {sorted(told.items())}",
     )
 
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,13 +22,19 @@ type GuestSettings struct {
 	IPv6Range       string  `json:"ipv6Range"`       // CIDR
 	ShutdownSeconds float64 `json:"shutdownSeconds"` // from ShutdownGuest to power-off, RebootGuest to going down
 	IgnoreShutdown  bool    `json:"ignoreShutdown"`  // ShutdownGuest and RebootGuest are accepted and nothing happens
+	// How the first boot ends, done, error or never, and how long after tools are up.
+	Bootstrap        string  `json:"bootstrap"`
+	BootstrapSeconds float64 `json:"bootstrapSeconds"`
 }
 
 // shortestReboot is how long a guest that restarts is down at least, so that somebody can notice.
 const shortestReboot = 250 * time.Millisecond
 
 func defaultGuestSettings() GuestSettings {
-	return GuestSettings{Enabled: true, IPv4: true, IPv4Range: "10.32.0.0/12", IPv6Range: "fd20::/64"}
+	return GuestSettings{
+		Enabled: true, IPv4: true, IPv4Range: "10.32.0.0/12", IPv6Range: "fd20::/64",
+		Bootstrap: bootstrapDone,
+	}
 }
 
 func (s GuestSettings) validate() error {
@@ -36,6 +43,9 @@ func (s GuestSettings) validate() error {
 	}
 	if prefix, err := netip.ParsePrefix(s.IPv6Range); err != nil || !prefix.Addr().Is6() {
 		return fmt.Errorf("ipv6Range %q is no IPv6 prefix", s.IPv6Range)
+	}
+	if !slices.Contains([]string{bootstrapDone, bootstrapError, bootstrapNever}, s.Bootstrap) {
+		return fmt.Errorf("bootstrap %q is none of done, error and never", s.Bootstrap)
 	}
 	return nil
 }
@@ -55,6 +65,10 @@ type guest struct {
 	static     map[int32][]string // by device key, set by guest customization
 	given      map[string]bool    // addresses it had from us
 	times      Timeline
+
+	first  FirstBoot
+	script string // by which the guest tells that its first boot is over
+	word   string // the guestinfo key it told that by
 }
 
 type guests struct {
@@ -205,6 +219,9 @@ func (g *guests) powerChanged(ref moRef, state types.VirtualMachinePowerState) {
 		go g.powerOn(ref, generation)
 	} else {
 		go g.halt(ref, generation)
+		if state == types.VirtualMachinePowerStatePoweredOff {
+			go g.update(ref, generation, g.forgotten)
+		}
 	}
 }
 
@@ -273,9 +290,18 @@ func (g *guests) powerOn(ref moRef, generation int) {
 
 func (g *guests) boot(ref moRef, generation int) {
 	settings := g.settingsOf(ref)
+	booting := false
 	g.update(ref, generation, func(vm *simulator.VirtualMachine) []types.PropertyChange {
-		return g.running(vm, settings)
+		changes, starts := g.running(vm, settings)
+		booting = starts
+		if starts && settings.BootstrapSeconds == 0 && settings.Bootstrap != bootstrapNever {
+			changes = append(changes, g.told(vm, settings)...)
+		}
+		return changes
 	})
+	if booting && settings.BootstrapSeconds > 0 {
+		g.finishBoot(ref, generation, settings)
+	}
 }
 
 func (g *guests) halt(ref moRef, generation int) {
@@ -308,8 +334,11 @@ func running(tools, state string) []types.PropertyChange {
 	)
 }
 
-// running are the properties of a machine whose guest is up; they are made in the machine's lock.
-func (g *guests) running(vm *simulator.VirtualMachine, settings GuestSettings) []types.PropertyChange {
+// running are the properties of a machine whose guest is up, and whether it comes up just now; they
+// are made in the machine's lock.
+func (g *guests) running(
+	vm *simulator.VirtualMachine, settings GuestSettings,
+) ([]types.PropertyChange, bool) {
 	seed := cloudInit(vm.Config.ExtraConfig)
 	net, address := g.network(vm, settings, seed)
 	host := seed.hostName()
@@ -321,6 +350,10 @@ func (g *guests) running(vm *simulator.VirtualMachine, settings GuestSettings) [
 	}
 	g.mu.Lock()
 	machine := g.known(vm.Self)
+	starts := !machine.booted
+	if starts {
+		machine.readSeed(vm, seed)
+	}
 	machine.booted = true
 	if address != "" && machine.times.Addressed == 0 {
 		machine.times.Addressed = seconds(time.Now())
@@ -336,7 +369,7 @@ func (g *guests) running(vm *simulator.VirtualMachine, settings GuestSettings) [
 			types.PropertyChange{Name: prefix + "guestFullName", Val: vm.Config.GuestFullName},
 		)
 	}
-	return append(changes, types.PropertyChange{Name: "guest.net", Val: net})
+	return append(changes, types.PropertyChange{Name: "guest.net", Val: net}), starts
 }
 
 // stopped are the properties of a machine whose guest is down.

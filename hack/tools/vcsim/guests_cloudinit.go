@@ -13,8 +13,9 @@ import (
 )
 
 // cloudInitSeed is the part of cloud-init's metadata for the VMware datasource that a guest here
-// acts upon: its host name and its network configuration (version 2).
+// acts upon: its identity, its host name and its network configuration (version 2).
 type cloudInitSeed struct {
+	InstanceID    string `yaml:"instance-id"`
 	LocalHostname string `yaml:"local-hostname"`
 	Hostname      string `yaml:"hostname"`
 	Network       struct {

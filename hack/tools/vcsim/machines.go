@@ -35,10 +35,12 @@ type Machine struct {
 	Disks         []Disk            `json:"disks"`
 	Cards         []Card            `json:"nics"`
 	Snapshots     int               `json:"snapshots"`
+	Policies      map[string]string `json:"policies"` // ids of storage policies, by "home" or label
 	ToolsRunning  bool              `json:"toolsRunning"`
 	GuestHostName string            `json:"guestHostName"`
 	GuestAddress  string            `json:"guestIpAddress"`
 	Timeline      Timeline          `json:"timeline"`
+	FirstBoot     FirstBoot         `json:"firstBoot"`
 }
 
 // Disk is one virtual disk of a machine.
@@ -111,7 +113,9 @@ func (in *Instance) describe(vm *simulator.VirtualMachine) Machine {
 	if dc := in.datacenterOf(vm); dc != nil {
 		m.Datacenter = dc.Name
 	}
+	m.Policies = in.policies.of(vm.Self.Value)
 	m.Timeline = in.guests.timeline(vm.Self)
+	m.FirstBoot = in.guests.firstBoot(vm.Self)
 	return m
 }
 
