@@ -184,6 +184,33 @@ class Stack:
             via=via,
         )
 
+    def operator(self, *arguments: str, via: ApiProxy | None = None) -> Role:
+        """The operator, not started yet. Nothing runs what it makes: there is no node."""
+        return self._role(
+            "operator",
+            ["operator", "--system-namespace", self.namespace, *arguments],
+            account="banlieue-operator",
+            via=via,
+        )
+
+    def served(self, backend: str, provider: str, namespace: str, workload: str) -> Role:
+        """What the operator's Deployment would run for one Provider, by the account it made.
+
+        Args:
+            backend: The backend.
+            provider: Name of the Provider.
+            namespace: Its namespace, which the account is in, too.
+            workload: Name of the account.
+        """
+        options = ["--system-namespace", self.namespace, "--provider", f"{namespace}/{provider}"]
+        return self._role(
+            workload,
+            ["provider", backend, *options],
+            account=workload,
+            via=None,
+            lives_in=namespace,
+        )
+
     def provider(
         self,
         backend: str,
@@ -221,8 +248,10 @@ class Stack:
         account: str,
         via: ApiProxy | None,
         environment: Mapping[str, str] | None = None,
+        lives_in: str = "",
     ) -> Role:
-        kubeconfig = self.control_plane.kubeconfig_for_service_account(self.namespace, account)
+        namespace = lives_in or self.namespace
+        kubeconfig = self.control_plane.kubeconfig_for_service_account(namespace, account)
         if via is not None:
             kubeconfig = via.kubeconfig(kubeconfig)
         role = Role(
@@ -232,7 +261,7 @@ class Stack:
             directory=self.directory,
             environment=environment,
         )
-        role.user = f"system:serviceaccount:{self.namespace}:{account}"
+        role.user = f"system:serviceaccount:{namespace}:{account}"
         self.roles.append(role)
         return role
 

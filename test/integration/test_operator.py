@@ -1,0 +1,395 @@
+"""The operator on a real API server, with the account and the rights it ships with.
+
+There is no node: what a Deployment would run is started here by the account that was made for it.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from banlieue.sdk.simulated.world import USERNAME
+from test.kit.controlplane import ControlPlane
+from test.kit.kube import Kube, KubeError
+from test.kit.namespaces import create_namespace, discard_namespace
+from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
+from test.kit.stack import (
+    Object,
+    Role,
+    Stack,
+    credentials,
+    is_ready,
+    provider,
+    virtual_machine,
+    vm_class,
+    vm_image,
+)
+from test.kit.waiting import wait_until
+from test.kit.watched import defects
+
+pytestmark = pytest.mark.slow
+
+IMAGE: Final = "registry.example.com/banlieue:v1"
+MANAGER: Final = "banlieue.io/operator"
+OWNED: Final = ("deployments", "serviceaccounts", "roles", "rolebindings")
+BINDING: Final = "clusterrolebindings"
+PROVIDERS: Final = "providers.banlieue.io"
+EVENTS: Final = "events.events.k8s.io"
+
+
+class Operated:
+    """banlieue installed, with the operator at work."""
+
+    def __init__(self, stack: Stack, operator: Role) -> None:
+        self.stack = stack
+        self.operator = operator
+        self.kube: Kube = stack.kube
+
+    def register(self, name: str, namespace: str, *, endpoint: str, of: str = "simulated") -> None:
+        """A Provider and its Secret, and nothing else."""
+        self.kube.apply(credentials(namespace, f"{name}-creds", USERNAME, PLANTED_PASSWORD))
+        made = provider(
+            namespace,
+            name,
+            backend=of,
+            connection={"endpoint": endpoint},
+            storage={"pool": "fast"},
+            network={"network": "lan"},
+        )
+        self.kube.apply(made)
+
+    def workload(self, name: str, namespace: str, /, **wanted: object) -> dict[str, Any]:
+        """Wait until `status.workload` has these values, and give it."""
+        found = self.kube.wait_for(
+            PROVIDERS,
+            name,
+            namespace,
+            until=lambda obj: wanted.items() <= workload_of(obj).items() and workload_of(obj),
+            what=f"with a workload {wanted}",
+        )
+        return workload_of(found)
+
+    def five(self, workload: str, namespace: str, where: str = "") -> dict[str, Object]:
+        """The objects of that name, by kind; they have to be there."""
+        places = dict.fromkeys(OWNED, namespace)
+        places |= dict.fromkeys(("deployments", "serviceaccounts"), where or namespace)
+        found = {kind: self.kube.get(kind, workload, place) for kind, place in places.items()}
+        return {**found, BINDING: self.kube.get(BINDING, workload)}
+
+    def left(self, workload: str) -> list[str]:
+        """Kinds of all objects of that name that are there, in whatever namespace."""
+        return [
+            f"{kind} {obj['metadata'].get('namespace', '')}"
+            for kind in (*OWNED, BINDING)
+            for obj in self.kube.list(kind)
+            if obj["metadata"]["name"] == workload
+        ]
+
+    def gone(self, name: str, namespace: str, workload: str) -> None:
+        """Wait until a Provider is gone; nothing of its workload may be there then."""
+        self.kube.wait_gone(PROVIDERS, name, namespace)
+        assert self.left(workload) == []
+
+
+def workload_of(obj: Object) -> dict[str, Any]:
+    found = (obj.get("status") or {}).get("workload") or {}
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def operated(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operated]:
+    """The operator makes the default classes itself."""
+    with Stack(control_plane, tmp_path_factory.mktemp("operated")) as stack:
+        stack.install()
+        try:
+            operator = stack.operator("--image", IMAGE).start()
+            yield Operated(stack, operator)
+            assert [line for role in stack.roles for line in defects(role)] == []
+        finally:
+            stack.purge()
+            for kind in (*OWNED, BINDING):
+                for obj in stack.kube.list(
+                    kind, label_selector="app.kubernetes.io/managed-by=banlieue-operator"
+                ):
+                    meta = obj["metadata"]
+                    stack.kube.delete(kind, meta["name"], meta.get("namespace"), missing_ok=True)
+
+
+@pytest.fixture
+def elsewhere(kube: Kube) -> Iterator[str]:
+    """A namespace that banlieue is not installed in."""
+    name = create_namespace(kube, "infra")
+    yield name
+    discard_namespace(kube, name)
+
+
+def test_default_classes_are_made_once(operated: Operated) -> None:
+    classes = {obj["metadata"]["name"] for obj in operated.kube.list("providerclasses")}
+    assert {"simulated", "vsphere"} <= classes
+    assert operated.kube.get("providerclasses", "vsphere")["spec"]["machine"]["kind"] == (
+        "VSphereMachine"
+    )
+
+
+def test_a_provider_and_a_secret_are_enough(operated: Operated) -> None:
+    namespace, kube = operated.stack.namespace, operated.kube
+    name = "banlieue-provider-simulated-five"
+    operated.register("five", namespace, endpoint="http://vcenter.invalid")
+    told = operated.workload("five", namespace, name=name, namespace=namespace)
+    assert told["image"] == IMAGE
+    assert told["readyReplicas"] == 0
+    found = operated.five(name, namespace)
+    owner = kube.get(PROVIDERS, "five", namespace)
+    for kind in OWNED:
+        (reference,) = found[kind]["metadata"]["ownerReferences"]
+        assert (reference["kind"], reference["uid"]) == ("Provider", owner["metadata"]["uid"])
+    assert "ownerReferences" not in found[BINDING]["metadata"]
+
+    spec = found["deployments"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"].items() <= labels.items()
+    assert spec["template"]["spec"]["serviceAccountName"] == name
+    assert f"--provider={namespace}/five" in spec["template"]["spec"]["containers"][0]["args"]
+    named = {
+        resource: rule.get("resourceNames")
+        for rule in found["roles"]["rules"]
+        for resource in rule["resources"]
+        if rule["verbs"] != ["create"]
+    }
+    assert named == {
+        "providers": ["five"],
+        "providers/status": ["five"],
+        "secrets": ["five-creds"],
+        "leases": [owner["metadata"]["uid"]],
+    }
+    assert found[BINDING]["roleRef"]["name"] == "banlieue-provider-simulated"
+    assert a_pod_is_accepted(kube, namespace, found["deployments"])
+
+    kube.delete(PROVIDERS, "five", namespace)
+    operated.gone("five", namespace, name)
+
+
+def a_pod_is_accepted(kube: Kube, namespace: str, deployment: Object) -> Object:
+    """The pod of a Deployment where restricted pods only are taken."""
+    level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    kube.patch("namespaces", namespace, level)
+    template = deployment["spec"]["template"]
+    meta = {**template["metadata"], "name": "tried", "namespace": namespace}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+    return kube.create(pod, dry_run=True)
+
+
+def test_the_operator_owns_the_workload_and_nothing_else_of_a_status(operated: Operated) -> None:
+    namespace, kube = operated.stack.namespace, operated.kube
+    operated.register("fields", namespace, endpoint="http://vcenter.invalid")
+    operated.workload("fields", namespace, reason="WorkloadNotReady")
+    found = kube.get(PROVIDERS, "fields", namespace)
+    entries = [it for it in found["metadata"]["managedFields"] if it["manager"] == MANAGER]
+    status = [it["fieldsV1"]["f:status"] for it in entries if it.get("subresource") == "status"]
+    assert [list(it) for it in status] == [["f:workload"]]
+    others = [it["fieldsV1"] for it in entries if it.get("subresource") != "status"]
+    assert [list(it) for it in others] == [["f:metadata"]]
+    assert list(others[0]["f:metadata"]) == ["f:finalizers"]
+    assert "conditions" not in found["status"]
+    kube.delete(PROVIDERS, "fields", namespace)
+    operated.gone("fields", namespace, "banlieue-provider-simulated-fields")
+
+
+def test_drift_is_put_right_and_a_class_edit_is_in_force_at_once(operated: Operated) -> None:
+    namespace, kube = operated.stack.namespace, operated.kube
+    machine = kube.get("providerclasses", "simulated")["spec"]["machine"]
+    kube.apply(
+        {
+            "apiVersion": "banlieue.io/v1alpha1",
+            "kind": "ProviderClass",
+            "metadata": {"name": "pinned"},
+            "spec": {"backend": "simulated", "machine": machine, "resources": odd_resources("1")},
+        }
+    )
+    operated.register("drift", namespace, endpoint="http://vcenter.invalid", of="pinned")
+    name = "banlieue-provider-simulated-drift"
+    operated.workload("drift", namespace, name=name)
+    before = operated.five(name, namespace)
+    kube.patch("deployments", name, {"spec": {"replicas": 0}}, namespace)
+    kube.delete("roles", name, namespace)
+    kube.patch(BINDING, name, {"subjects": []})
+    wait_until(
+        lambda: (
+            operated.kube.find("roles", name, namespace)
+            and essence(operated.five(name, namespace)) == essence(before)
+        ),
+        30,
+        "everything to be as it was",
+    )
+
+    patch = {"spec": {"image": {"tag": "v0.2.0"}, "resources": odd_resources("2")}}
+    kube.patch("providerclasses", "pinned", patch)
+    operated.workload("drift", namespace, image="registry.example.com/banlieue:v0.2.0")
+    since = operated.stack.control_plane.audit_position()
+    kube.patch(PROVIDERS, "drift", {"metadata": {"labels": {"looked": "at"}}}, namespace)
+    kube.patch("deployments", name, {"metadata": {"labels": {"looked": "at"}}}, namespace)
+    operated.register("after", namespace, endpoint="http://vcenter.invalid", of="pinned")
+    operated.workload("after", namespace, reason="WorkloadNotReady")
+    written = operated.stack.control_plane.audit_writes(since, user=operated.operator.user)
+    assert not [it for it in written if it.name in {"drift", name}], (
+        "quantities are not fought over"
+    )
+    for provider_name in ("drift", "after"):
+        kube.delete(PROVIDERS, provider_name, namespace)
+        operated.gone(provider_name, namespace, f"banlieue-provider-simulated-{provider_name}")
+
+
+def odd_resources(gib: str) -> Object:
+    """Spelled as the API server does not."""
+    return {"requests": {"cpu": "1000m", "memory": f"{gib}024Mi"}, "limits": {"cpu": "1.5"}}
+
+
+def essence(found: dict[str, Object]) -> dict[str, Any]:
+    return {
+        kind: [obj.get(part) for part in ("rules", "subjects", "roleRef", "spec")]
+        for kind, obj in found.items()
+    }
+
+
+def test_a_workload_in_another_namespace_leaves_nothing_behind(
+    operated: Operated, elsewhere: str
+) -> None:
+    namespace, kube = operated.stack.namespace, operated.kube
+    machine = kube.get("providerclasses", "simulated")["spec"]["machine"]
+    of_class = {
+        "apiVersion": "banlieue.io/v1alpha1",
+        "kind": "ProviderClass",
+        "metadata": {"name": "apart"},
+        "spec": {"backend": "simulated", "machine": machine, "workloadNamespace": elsewhere},
+    }
+    kube.apply(of_class)
+    operated.register("apart", namespace, endpoint="http://vcenter.invalid", of="apart")
+    name = "banlieue-provider-simulated-apart"
+    operated.workload("apart", namespace, namespace=elsewhere)
+    found = operated.five(name, namespace, elsewhere)
+    for kind in ("deployments", "serviceaccounts"):
+        assert "ownerReferences" not in found[kind]["metadata"]
+    kube.patch("providerclasses", "apart", {"spec": {"workloadNamespace": None}})
+    operated.workload("apart", namespace, namespace=namespace)
+    operated.five(name, namespace)
+    kube.patch("providerclasses", "apart", {"spec": {"workloadNamespace": elsewhere}})
+    operated.workload("apart", namespace, namespace=elsewhere)
+    assert sorted(operated.left(name)) == sorted(
+        [
+            f"deployments {elsewhere}",
+            f"serviceaccounts {elsewhere}",
+            f"roles {namespace}",
+            f"rolebindings {namespace}",
+            f"{BINDING} ",
+        ]
+    )
+    kube.delete(PROVIDERS, "apart", namespace)
+    operated.gone("apart", namespace, name)
+
+
+def test_an_object_of_somebody_else_is_left_alone(operated: Operated) -> None:
+    namespace, kube = operated.stack.namespace, operated.kube
+    name = "banlieue-provider-simulated-taken"
+    foreign = kube.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "view",
+            },
+        }
+    )
+    operated.register("taken", namespace, endpoint="http://vcenter.invalid")
+    told = operated.workload("taken", namespace, reason="WorkloadConflict")
+    assert BINDING[:-1] in told["message"].lower()
+    wait_until(
+        lambda: "WorkloadConflict" in {it.get("reason") for it in kube.list(EVENTS, namespace)},
+        30,
+        "an event",
+    )
+    assert kube.get(BINDING, name) == foreign
+    kube.delete(PROVIDERS, "taken", namespace)
+    kube.wait_gone(PROVIDERS, "taken", namespace)
+    assert operated.left(name) == [f"{BINDING} "]
+    kube.delete(BINDING, name)
+
+
+def test_killed_and_started_again_it_writes_nothing(operated: Operated) -> None:
+    namespace = operated.stack.namespace
+    operated.register("rest", namespace, endpoint="http://vcenter.invalid")
+    operated.workload("rest", namespace, reason="WorkloadNotReady")
+    since = operated.stack.control_plane.audit_position()
+    operated.operator.kill9()
+    operated.operator.start()
+    operated.register("news", namespace, endpoint="http://vcenter.invalid")
+    operated.workload("news", namespace, reason="WorkloadNotReady")
+    written = operated.stack.control_plane.audit_writes(since, user=operated.operator.user)
+    about_rest = [it for it in written if "rest" in it.name]
+    assert about_rest == []
+    for name in ("rest", "news"):
+        operated.kube.delete(PROVIDERS, name, namespace)
+        operated.gone(name, namespace, f"banlieue-provider-simulated-{name}")
+
+
+def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
+    operated: Operated, elsewhere: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """And a deleted Provider is served until its last machine is gone."""
+    stack, kube = operated.stack, operated.kube
+    world = WorldProcess(tmp_path_factory.mktemp("world"))
+    world.start()
+    controller = stack.controller().start()
+    try:
+        kube.apply(vm_class())
+        kube.apply(vm_image({"simulated": "ubuntu-24.04"}))
+        operated.register("far", elsewhere, endpoint=world.endpoint)
+        name = operated.workload("far", elsewhere, reason="WorkloadNotReady")["name"]
+        assert name.startswith("banlieue-provider-simulated-far-")
+        served = stack.served("simulated", "far", elsewhere, name)
+        wait_until(lambda: may_start(served), 60, "the process of the Provider to be ready")
+        kube.wait_for(PROVIDERS, "far", elsewhere, until=is_ready, timeout=60, what="Ready")
+        kube.create(virtual_machine(elsewhere, "one"))
+        kube.wait_for("virtualmachines", "one", elsewhere, until=is_ready, timeout=60, what="Ready")
+
+        in_use = kube.wait_for(
+            "namespaces",
+            elsewhere,
+            until=lambda it: "banlieue.io/in-use" in it["metadata"]["labels"],
+            what="labelled",
+        )
+        assert in_use["metadata"]["labels"]["banlieue.io/in-use"] == "true"
+        with pytest.raises(KubeError, match="in-use"):
+            kube.delete("namespaces", elsewhere)
+
+        kube.delete(PROVIDERS, "far", elsewhere, propagation="Foreground")
+        told = operated.workload("far", elsewhere, reason="ProviderInUse")
+        assert "1 machines" in told["message"]
+        wait_until(lambda: len(operated.left(name)) == 5, 30, "everything to be there again")
+        kube.delete("virtualmachines", "one", elsewhere)
+        kube.wait_gone("virtualmachines", "one", elsewhere, timeout=60)
+        operated.gone("far", elsewhere, name)
+        kube.wait_for(
+            "namespaces",
+            elsewhere,
+            until=lambda it: "banlieue.io/in-use" not in it["metadata"]["labels"],
+            what="without the label",
+        )
+    finally:
+        controller.stop()
+        for role in stack.roles:
+            if role.name.startswith("banlieue-provider-"):
+                role.kill9()
+        world.process.kill9()
+    assert PLANTED_PASSWORD not in stack.logs()
+
+
+def may_start(role: Role) -> bool:
+    """Start it once, and ask whether it is ready."""
+    if not role.process.running:
+        role.start(ready=False)
+    return role.ready()
