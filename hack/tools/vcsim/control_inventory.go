@@ -37,6 +37,7 @@ func (c *control) inventoryRoutes(route func(string, func(*http.Request, []byte)
 	route("POST /hosts", c.setHost)
 	route("POST /clusters", c.setCluster)
 	route("POST /tasks/forget", c.forgetTasks)
+	route("POST /policies", c.setPolicy)
 	c.troubleRoutes(route)
 }
 

@@ -45,6 +45,8 @@ type Options struct {
 	TaskRetention  time.Duration // finished tasks are forgotten after it; 0: never
 	LeaseTimeout   time.Duration // imports nobody goes on with are given up after it; 0: never
 
+	PCI map[string][]string // hardware labels of PCI devices by the name of their host; "" is every one
+
 	Templates []string
 	Template  TemplateShape
 	Guest     GuestSettings
@@ -68,6 +70,7 @@ type Instance struct {
 	leases   *leases
 	macs     macAddresses
 	places   placements
+	policies policies
 }
 
 // instances finds the Instance of a registry: the simulator makes some objects of ours by
@@ -233,6 +236,9 @@ func (in *Instance) serve() (err error) {
 	in.server = in.service.NewServer()
 	in.server.Config.Handler = in.observed(in.server.Config.Handler)
 	in.server.Config.ErrorLog = log.Default()
+	if in.options.Strict {
+		in.installPolicies()
+	}
 	return nil
 }
 

@@ -63,6 +63,8 @@ func parse(arguments []string) (*settings, error) {
 	flags.IntVar(&m.Folder, "folder", m.Folder, "datacenters that are put into folders")
 	flags.IntVar(&m.Machine, "vm", m.Machine, "machines per resource pool")
 	flags.BoolVar(&m.Autostart, "autostart", m.Autostart, "power these machines on")
+	flags.IntVar(&m.OpaqueNetwork, "opaque", m.OpaqueNetwork, "opaque networks per datacenter")
+	flags.Func("pci", "`label[@host]` of a PCI device that all hosts, or one, can pass through; may be repeated", s.offerPCI)
 	flags.StringVar(&s.APIVersion, "api-version", "8.0.3.0", "API version that is advertised")
 	flags.StringVar(&s.Username, "username", "", "account that may log in (default $VCSIM_USERNAME; any if none is given)")
 	flags.StringVar(&s.Password, "password", "", "its password (default $VCSIM_PASSWORD, which keeps it off the command line)")
@@ -96,6 +98,18 @@ func parse(arguments []string) (*settings, error) {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	return s, s.complete()
+}
+
+func (s *settings) offerPCI(text string) error {
+	label, host, _ := strings.Cut(text, "@")
+	if label == "" {
+		return errors.New("a device needs a label")
+	}
+	if s.PCI == nil {
+		s.PCI = map[string][]string{}
+	}
+	s.PCI[host] = append(s.PCI[host], label)
+	return nil
 }
 
 // complete fills in what comes from elsewhere and refuses what cannot be.

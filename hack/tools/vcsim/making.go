@@ -86,6 +86,9 @@ func (in *Instance) recordCapacities(ctx *simulator.Context, vm *simulator.Virtu
 const sectorSize = 512
 
 func (in *Instance) powerOn(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMethodFault {
+	if fault := (&strictMachine{VirtualMachine: vm, in: in}).checkPassthrough(); in.options.Strict && fault != nil {
+		return fault
+	}
 	res := vm.PowerOnVMTask(ctx, &types.PowerOnVM_Task{This: vm.Self}).(*methods.PowerOnVM_TaskBody)
 	if fault := res.Fault(); fault != nil {
 		return fault.VimFault().(types.BaseMethodFault)

@@ -92,6 +92,8 @@ func (in *Instance) receiver(
 		receiver = &strictAuthorization{AuthorizationManager: object, in: in}
 	case *simulator.OvfManager:
 		receiver = &strictOvf{OvfManager: object, in: in}
+	case *simulator.EnvironmentBrowser:
+		receiver = &strictBrowser{EnvironmentBrowser: object, in: in}
 	case *simulator.ResourcePool:
 		receiver = &strictPool{ResourcePool: object, in: in}
 	case *simulator.ClusterComputeResource:

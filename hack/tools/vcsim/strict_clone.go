@@ -280,7 +280,16 @@ func (c *cloning) finish(ctx *simulator.Context, vm *simulator.VirtualMachine) t
 	spec.Name, spec.Uuid, spec.InstanceUuid, spec.Files, spec.ExtraConfig = "", "", "", nil, nil
 	spec.DeviceChange = append(slices.Clone(c.req.Spec.Location.DeviceChange), spec.DeviceChange...)
 	ctx.WithLock(vm, func() { keepFiles(vm, spec.DeviceChange) })
+	if fault := c.in.checkSpec(shapeOf(vm), &spec); fault != nil {
+		return fault
+	}
+	if fault := c.in.checkProfiles("spec.location.profile", c.req.Spec.Location.Profile); fault != nil {
+		return fault
+	}
 	if fault := c.in.reconfigure(ctx, vm, spec); fault != nil {
+		return fault
+	}
+	if fault := c.givePolicies(vm, spec); fault != nil {
 		return fault
 	}
 	if custom := c.req.Spec.Customization; custom != nil && !c.req.Spec.Template {
@@ -294,6 +303,38 @@ func (c *cloning) finish(ctx *simulator.Context, vm *simulator.VirtualMachine) t
 		c.in.hub.poke(vm.Self)
 	}
 	return nil
+}
+
+// givePolicies notes which storage policies the machine and its disks got.
+func (c *cloning) givePolicies(
+	vm *simulator.VirtualMachine, spec types.VirtualMachineConfigSpec,
+) types.BaseMethodFault {
+	c.in.policies.give(vm.Self.Value, "home", c.req.Spec.Location.Profile)
+	source := object.VirtualDeviceList(c.source.Config.Hardware.Device)
+	for _, locator := range c.req.Spec.Location.Disk {
+		if fault := c.in.checkProfiles("spec.location.disk.profile", locator.Profile); fault != nil {
+			return fault
+		}
+		disk, ok := source.FindByKey(locator.DiskId).(*types.VirtualDisk)
+		if !ok {
+			return &types.InvalidArgument{InvalidProperty: "spec.location.disk.diskId"}
+		}
+		c.in.policies.give(vm.Self.Value, labelOf(disk), locator.Profile)
+	}
+	for _, change := range spec.DeviceChange {
+		added := change.GetVirtualDeviceConfigSpec()
+		if disk, ok := added.Device.(*types.VirtualDisk); ok {
+			c.in.policies.give(vm.Self.Value, labelOf(disk), added.Profile)
+		}
+	}
+	return nil
+}
+
+func labelOf(disk *types.VirtualDisk) string {
+	if disk.DeviceInfo == nil {
+		return ""
+	}
+	return disk.DeviceInfo.GetDescription().Label
 }
 
 // keepFiles lets edits of disks mean the files of the clone: a request can only name those of the

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -72,14 +73,16 @@ func (h hardware) label(device types.BaseVirtualDevice, added map[string]int) {
 // also gives network cards the MAC addresses that vCenter gives them.
 func (h hardware) check(changes []types.BaseVirtualDeviceConfigSpec) types.BaseMethodFault {
 	added := map[int32]bool{}
+	var adding object.VirtualDeviceList
 	for _, change := range changes {
 		if change != nil && change.GetVirtualDeviceConfigSpec().Device != nil {
 			added[change.GetVirtualDeviceConfigSpec().Device.GetVirtualDevice().Key] = true
+			adding = append(adding, change.GetVirtualDeviceConfigSpec().Device)
 		}
 	}
 	labels := map[string]int{}
 	for i, change := range changes {
-		if fault := h.checkOne(int32(i), change, added); fault != nil {
+		if fault := h.checkOne(int32(i), change, added, adding); fault != nil {
 			return fault
 		}
 		if spec := change.GetVirtualDeviceConfigSpec(); spec.Operation == types.VirtualDeviceConfigSpecOperationAdd {
@@ -97,6 +100,7 @@ func invalidDevice(index int32, property string) types.BaseMethodFault {
 
 func (h hardware) checkOne(
 	index int32, change types.BaseVirtualDeviceConfigSpec, added map[int32]bool,
+	adding object.VirtualDeviceList,
 ) types.BaseMethodFault {
 	if change == nil || change.GetVirtualDeviceConfigSpec().Device == nil {
 		return invalidDevice(index, "virtualDeviceSpec.device")
@@ -120,6 +124,9 @@ func (h hardware) checkOne(
 			return invalidDevice(index, "virtualDeviceSpec.device.controllerKey")
 		}
 		if fault := h.checkDisk(index, x); fault != nil {
+			return fault
+		}
+		if fault := h.checkUnits(index, x, adding); fault != nil {
 			return fault
 		}
 		if adds && spec.FileOperation == "" {
@@ -160,8 +167,29 @@ func (h hardware) checkCard(
 		}
 	case *types.VirtualEthernetCardDistributedVirtualPortBackingInfo:
 		return h.checkPort(backing.Port)
+	case *types.VirtualEthernetCardOpaqueNetworkBackingInfo:
+		if !h.hasOpaque(backing) {
+			return invalidDevice(index, "virtualDeviceSpec.device.backing")
+		}
 	}
 	return nil
+}
+
+func (h hardware) hasOpaque(backing *types.VirtualEthernetCardOpaqueNetworkBackingInfo) bool {
+	if h.dc == nil {
+		return false
+	}
+	for _, ref := range h.dc.Network {
+		network, ok := h.in.registry().Get(ref).(*mo.OpaqueNetwork)
+		if !ok {
+			continue
+		}
+		summary, ok := network.Summary.(*types.OpaqueNetworkSummary)
+		if ok && summary.OpaqueNetworkId == backing.OpaqueNetworkId {
+			return summary.OpaqueNetworkType == backing.OpaqueNetworkType
+		}
+	}
+	return false
 }
 
 func (h hardware) hasNetwork(name string) bool {

@@ -28,6 +28,9 @@ func (vm *strictMachine) ReconfigVMTask(ctx *simulator.Context, req *types.Recon
 	if fault := vm.in.hardwareOf(vm.VirtualMachine).check(req.Spec.DeviceChange); fault != nil {
 		return vm.in.failTask(vm.Self, fault).ReconfigVMTask(ctx, req)
 	}
+	if fault := vm.in.checkSpec(shapeOf(vm.VirtualMachine), &req.Spec); fault != nil {
+		return vm.in.failTask(vm.Self, fault).ReconfigVMTask(ctx, req)
+	}
 	if name := req.Spec.Name; name != "" && vm.Parent != nil {
 		if other := vm.in.sibling(*vm.Parent, name); other != nil && *other != vm.Self {
 			fault := vm.in.duplicate(*vm.Parent, name, nil)
