@@ -184,12 +184,18 @@ def _derived(view: View) -> dict[ConditionType, Finding]:
     ]
     for kind in (ConditionType.GUEST_BOOTSTRAPPED, ConditionType.HELD):
         reported = _reported(view, kind)
-        if reported is not None:
+        if reported is not None and not _is_idle(view, reported):
             found.append(reported)
     told = {finding.type: finding for finding in found}
     if ReadinessGate.GUEST_BOOTSTRAPPED in view.gates:
         told.setdefault(ConditionType.GUEST_BOOTSTRAPPED, _bootstrap_untold(view))
     return told
+
+
+def _is_idle(view: View, reported: Finding) -> bool:
+    """Whether nobody asks for what is not there yet, and may never be: a guest's word."""
+    asked = ReadinessGate.GUEST_BOOTSTRAPPED in view.gates
+    return reported.reason == Reason.GUEST_BOOTSTRAP_PENDING and not asked
 
 
 def _bootstrap_untold(view: View) -> Finding:
