@@ -4,7 +4,7 @@ A driver that lacks one says so by not having its methods; nobody calls a method
 is not implemented. Every verb raises only `banlieue.sdk.errors.DriverError`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -35,6 +35,14 @@ class ChangeFeed(Protocol):
 
     def changes(self, timeout: float) -> Changes:
         """Block for at most `timeout` seconds until something changed; called from one thread."""
+
+
+@runtime_checkable
+class DomainSight(Protocol):
+    """Optional power: tell a failure domain that is gone from one that may not be read any more."""
+
+    def hidden_domains(self, ids: Collection[str]) -> Collection[str]:
+        """Those of failure domains shown before that are still there, but not to be seen."""
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """The driver of the vSphere backend: one session to one vCenter."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -12,12 +12,14 @@ from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
 from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.creates import Creates, Stage
+from banlieue.providers.vsphere.client.rest import Rest
 from banlieue.providers.vsphere.client.session import Session, Timings
 from banlieue.providers.vsphere.client.soap import moid
+from banlieue.providers.vsphere.client.tags import Tags, may_create
 from banlieue.providers.vsphere.client.transport import operation
 from banlieue.providers.vsphere.images.images import Images
 from banlieue.providers.vsphere.models import VSphereMachineSpec
-from banlieue.providers.vsphere.places import domains, privileges
+from banlieue.providers.vsphere.places import domains, privileges, sight
 from banlieue.providers.vsphere.places.folders import Folders, Home
 from banlieue.providers.vsphere.places.inventory import InventoryCache, read_inventory
 from banlieue.providers.vsphere.places.offers import Offers
@@ -25,12 +27,15 @@ from banlieue.providers.vsphere.places.policies import Policies, declared
 from banlieue.providers.vsphere.places.templates import Templates
 from banlieue.providers.vsphere.places.zones import kind_of, zone
 from banlieue.providers.vsphere.vms.adopting import Adopting
+from banlieue.providers.vsphere.vms.grouping import Grouping
+from banlieue.providers.vsphere.vms.keeping import JOIN, Keeping
 from banlieue.providers.vsphere.vms.machines import Machines
 from banlieue.providers.vsphere.vms.making import CREATE, SLOT, Making
 from banlieue.providers.vsphere.vms.marking import Marking
 from banlieue.providers.vsphere.vms.outfit import Outfit
 from banlieue.providers.vsphere.vms.redacting import Redacting
 from banlieue.providers.vsphere.vms.restarts import REBOOT, Restarts
+from banlieue.providers.vsphere.vms.tagging import Tagging
 from banlieue.providers.vsphere.vms.work import SHUTDOWN, Work
 from banlieue.providers.vsphere.watching.census import Census, Entry
 from banlieue.providers.vsphere.watching.records import Records, VmRecord, machine_state
@@ -54,6 +59,7 @@ from banlieue.sdk.identity import Mark, Owner, valid_mark
 from banlieue.sdk.image.ports import ImageImport, ImportTask
 from banlieue.sdk.image.transfers import Transfers
 from banlieue.sdk.powers import Candidate, Changes, KeptDisk
+from banlieue.sdk.upkeep import Upkeep
 
 Plan = MachinePlan[VSphereMachineSpec]
 
@@ -73,6 +79,7 @@ class VSphereDriver:
         monotonic: Callable[[], float],
         *,
         settings: Target | None = None,
+        provider: str = "",
     ) -> None:
         self._session = session
         self._capabilities = capabilities
@@ -151,8 +158,26 @@ class VSphereDriver:
             settings=settings or {},
             monotonic=monotonic,
         )
+        self._rest = Rest(session)
+        self._keeping = self._kept_up(session, settings or {}, provider)
+        self._cleaned = False
         self._seeded = False
         self._rights: tuple[float, tuple[MissingPrivilege, ...]] | None = None
+
+    def _kept_up(self, session: Session, settings: Target, provider: str) -> Keeping:
+        return Keeping(
+            places=self._places,
+            records=self._records,
+            tagging=Tagging(
+                session=session,
+                tags=Tags(self._rest, self._monotonic, create=may_create(settings)),
+                census=self._census,
+                work=self._work,
+                poll=self.poll,
+            ),
+            grouping=Grouping(session=session, provider=provider, monotonic=self._monotonic),
+            monotonic=self._monotonic,
+        )
 
     def _rest_before_census(self, rest: float) -> float:
         """Seconds a bulk read is put off so that others join it; a single VM hardly waits."""
@@ -185,6 +210,11 @@ class VSphereDriver:
         """All failure domains, with the declared classes that can be used there."""
         with _verb("domains"):
             return domains.failure_domains(self._places.get(), self._capabilities)
+
+    def hidden_domains(self, ids: Collection[str]) -> Collection[str]:
+        """Those of the failure domains that are there, and that the account may not read."""
+        with _verb("domains"):
+            return sight.hidden(self._session, ids)
 
     def find_image(self, image: ImageSource, where: FailureDomain) -> Image | None:
         """The template a source names, in the failure domain's datacenter."""
@@ -222,6 +252,12 @@ class VSphereDriver:
     def close(self) -> None:
         """End what goes on in threads of the session."""
         self._transfers.close()
+        self._rest.close()
+
+    def keep_up(self, plan: Plan, seen: MachineState) -> Upkeep:
+        """Take one step towards the tags and groups of a VM."""
+        with _verb(f"keep-up-{plan.ref.name}", Reason.UPDATE_FAILED):
+            return self._keeping.keep_up(plan, seen)
 
     # Looking
 
@@ -253,10 +289,25 @@ class VSphereDriver:
             if not self._seeded:
                 self._seed()
             words = self._making.look_for_lost()
-            look = self._making.next_look()
+            look = _shortest(self._making.next_look(), self._tidy())
             wait = timeout if look is None else min(timeout, max(1.0, look))
             told = self._watcher.changes(0.0 if words else wait)
             return Changes(told.uuids | words, told.tasks, everything=told.everything)
+
+    def _tidy(self) -> float | None:
+        """Take groups away that are empty, once of an earlier process's, then of VMs that go."""
+        if not self._cleaned:
+            self._cleaned = True
+            for entry in self._census.marked():
+                if entry.mark is not None:
+                    self._keeping.grouping.belongs(entry.mark.owner.installation_id)
+            try:
+                self._keeping.grouping.clean(self._places.get().clusters)
+            except vim.fault.NotAuthenticated:
+                raise
+            except faults.NATIVE:
+                return None  # cleaned with the next VM that goes
+        return self._keeping.grouping.tidy()
 
     def _seed(self) -> None:
         """Watch every VM with a valid mark from the start, instead of one after the other."""
@@ -274,13 +325,19 @@ class VSphereDriver:
     def create(self, plan: Plan) -> Task | None:
         """Start making the VM, whole in one call; one that is made or under way is found."""
         with _verb(f"create-{plan.ref.name}", Reason.PROVISIONING_FAILED):
-            return self._making.create(plan)
+            task = self._making.create(plan)
+            if task is not None and plan.tags:
+                self._keeping.tagging.made(plan.ref.uuid or "", plan.tags)
+            return task
 
     def update(self, plan: Plan, seen: MachineState) -> Task | None:
         """Take one step towards the plan; CPUs and memory change while the VM is off."""
         with _verb(f"update-{plan.ref.name}", Reason.UPDATE_FAILED):
             if plan.restart:
                 return self._restarts.restart(plan, seen.backend_id)
+            joins = self._keeping.before_start(plan, seen)
+            if joins is not None:
+                return joins
             return self._work.update(plan, seen.backend_id)
 
     def delete(self, ref: MachineRef) -> Task | None:
@@ -289,6 +346,7 @@ class VSphereDriver:
             create = self._creates.get(ref.uuid or "")
             if create is not None and create.task and self._is_running(create.task):
                 return self._work.follow(create.task, CREATE, "")
+            self._keeping.leaves(ref.uuid or "")
             return self._work.delete(ref)
 
     def detach_disks(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
@@ -349,6 +407,8 @@ class VSphereDriver:
         """The task while it runs; raises what it failed with."""
         otherwise = _REASONS.get(task.operation, Reason.UPDATE_FAILED)
         with _verb(f"poll-{task.handle}", otherwise):
+            if task.handle.startswith(JOIN):
+                return self._keeping.poll(task)
             if task.handle.startswith(SLOT):
                 return self._making.poll_slot(task)
             if task.handle.startswith(REBOOT):
@@ -389,6 +449,11 @@ class VSphereDriver:
         return self._session.calls()
 
 
+def _shortest(*pauses: float | None) -> float | None:
+    """The shortest of the pauses there are."""
+    return min((pause for pause in pauses if pause is not None), default=None)
+
+
 def _as_record(entry: Entry) -> VmRecord:
     """As much of a record as the census tells."""
     record = VmRecord(entry.moid)
@@ -419,7 +484,13 @@ def open_driver(
     session.open()
     try:
         driver = VSphereDriver(
-            session, to.capabilities, creates, timings, monotonic, settings=to.settings
+            session,
+            to.capabilities,
+            creates,
+            timings,
+            monotonic,
+            settings=to.settings,
+            provider=f"{to.provider_namespace}/{to.provider_name}",
         )
         try:
             yield driver

@@ -29,6 +29,7 @@ from banlieue.sdk.provider.connection import (
 )
 from banlieue.sdk.provider.retained import read_retained
 from banlieue.sdk.provider.scope import KnownMachine, ProviderScope
+from banlieue.sdk.provider.sight import lost_sight
 from banlieue.sdk.upkeep import Upkeeper
 
 REFRESH = 300.0
@@ -180,6 +181,7 @@ async def read_domains(scope: ProviderScope) -> Outcome:
                 Reason.INVENTORY_FAILED,
                 "the backend shows no failure domain any more; check the account's read rights",
             )
+        found = (*found, *await lost_sight(scope, found))
         memory.domains = {domain.id: domain for domain in found}
         memory.domains_read = scope.ctx.clock.monotonic()
         memory.domains_time = scope.ctx.clock.now()
