@@ -8,7 +8,14 @@ from collections.abc import Iterable
 
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.places import networks, stores
-from banlieue.providers.vsphere.places.inventory import Cluster, Datastore, Host, Inventory, Network
+from banlieue.providers.vsphere.places.inventory import (
+    Cluster,
+    Datastore,
+    Host,
+    Inventory,
+    Network,
+    ZoneKind,
+)
 from banlieue.providers.vsphere.places.stores import STORAGE_KEY, NotReachable
 from banlieue.providers.vsphere.places.zones import zones
 from banlieue.sdk.driver import Capacity, FailureDomain, Target
@@ -64,6 +71,7 @@ def _domain(
         schedulable=bool(hosts),
         raw={"cluster": cluster.name, "datacenter": path[0], "moRef": cluster.id},
         problems=tuple(problems),
+        bound=inventory.kind is ZoneKind.GROUP,
     )
 
 

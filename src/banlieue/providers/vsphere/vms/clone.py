@@ -18,7 +18,7 @@ from banlieue.providers.vsphere.places.inventory import Datastore
 from banlieue.providers.vsphere.places.placement import Plan, Target
 from banlieue.providers.vsphere.places.stores import Bus, Provisioning, Wish
 from banlieue.providers.vsphere.places.templates import Template
-from banlieue.providers.vsphere.vms import guestinfo, shape
+from banlieue.providers.vsphere.vms import beside, guestinfo, shape
 from banlieue.providers.vsphere.watching.records import DISKS_KEY, MARK_KEY, NICS_KEY
 from banlieue.sdk.driver import DiskPlan, DiskState
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
@@ -120,7 +120,8 @@ def build(plan: Plan, target: Target, template: Template, offered: shape.Offered
         config=config,
         power_on=plan.power == PowerState.POWERED_ON
         and upgrade is None
-        and not _waits_for_disks(plan),
+        and not _waits_for_disks(plan)
+        and not beside.joins_first(plan, target.cluster),
         disks=made.states(),
         disk_datastores=made.datastores,
         card_networks=nics.networks,
@@ -160,6 +161,7 @@ def _options(plan: Plan, slots: devices.Slots) -> list[Any]:
         MARK_KEY: plan.mark.encode(),
         DISKS_KEY: devices.encode_slots(slots),
         NICS_KEY: cards.encode(cards.planned(plan.ref.uuid or "", plan.nics)),
+        **beside.note(plan.tags),
     }
     return [vim.option.OptionValue(key=key, value=value) for key, value in values.items()]
 

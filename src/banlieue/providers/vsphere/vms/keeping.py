@@ -1,0 +1,120 @@
+"""The driver's power to keep up tags and groups, and to have a VM join its groups before its start.
+
+Nothing here keeps a VM from anything: what fails is told, and tried again.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from banlieue.api.reasons import Reason
+from banlieue.api.types import PowerState
+from banlieue.providers.vsphere.client import faults
+from banlieue.providers.vsphere.places import placement
+from banlieue.providers.vsphere.places.inventory import InventoryCache
+from banlieue.providers.vsphere.places.placement import Plan
+from banlieue.providers.vsphere.vms import beside
+from banlieue.providers.vsphere.vms.grouping import Grouping
+from banlieue.providers.vsphere.vms.tagging import Tagging
+from banlieue.providers.vsphere.watching.records import Records
+from banlieue.sdk.driver import MachineState, Task
+from banlieue.sdk.errors import DriverError, Foreign
+from banlieue.sdk.upkeep import GROUP, TAGS, Shortfall, Upkeep
+
+JOIN = "join-"
+"""What the handle of a VM that joins its groups before its start begins with."""
+
+_PATIENCE = 30.0
+"""Seconds a start waits for the groups of its VM."""
+
+_FAILED: tuple[type[Exception], ...] = (*faults.NATIVE, DriverError)
+
+
+@dataclass(slots=True, kw_only=True)
+class Keeping:
+    """Keeps up what stands beside VMs. Thread-safe."""
+
+    places: InventoryCache
+    records: Records
+    tagging: Tagging
+    grouping: Grouping
+    monotonic: Callable[[], float]
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _joining: dict[str, tuple[Plan, float]] = field(init=False, default_factory=dict)
+    _given_up: set[str] = field(init=False, default_factory=set)
+
+    def keep_up(self, plan: Plan, seen: MachineState) -> Upkeep:
+        """See `Upkeeper.keep_up`."""
+        vm, uuid = seen.backend_id, (plan.ref.uuid or "").lower()
+        if seen.uuid.lower() != uuid:
+            raise Foreign("the VM has another UUID than this machine; it is left alone")
+        steps: tuple[tuple[str, Callable[[], float | None]], ...] = (
+            (TAGS, lambda: self.tagging.step(vm, uuid, plan.tags)),
+            (GROUP, lambda: self._group(plan, vm)),
+        )
+        pauses: list[float] = []
+        lacking: list[Shortfall] = []
+        for name, step in steps:
+            try:
+                pause = step()
+            except _FAILED as error:
+                told = faults.driver_error(error, Reason.UPDATE_FAILED)
+                lacking.append(Shortfall(name, told.reason, told.message))
+                continue
+            if pause is not None:
+                pauses.append(pause)
+        return Upkeep(min(pauses, default=None), tuple(lacking))
+
+    def _group(self, plan: Plan, vm: str) -> float | None:
+        places = self.places.get()
+        self.grouping.belongs(plan.ref.owner.installation_id)
+        record = self.records.get(vm)
+        host = record.host if record is not None else None
+        cluster = places.cluster_of(host) or placement.cluster_of(places, plan)
+        wanted = beside.groups_of(plan, self.grouping.provider, cluster, host)
+        return self.grouping.step(vm, cluster.id, wanted)
+
+    # Before the start
+
+    def before_start(self, plan: Plan, seen: MachineState) -> Task | None:
+        """What a VM that is to be started waits for; None when it may be."""
+        starts = seen.power is PowerState.POWERED_OFF and plan.power is PowerState.POWERED_ON
+        asks = plan.spec.anti_affinity_group is not None or beside.host_group(plan) is not None
+        vm = seen.backend_id
+        if not starts or not asks or plan.power_only:
+            return None
+        with self._lock:
+            if vm in self._given_up:
+                return None
+            _, since = self._joining.setdefault(vm, (plan, self.monotonic()))
+            self._joining[vm] = (plan, since)
+        return self.poll(Task(JOIN + vm, "join"))
+
+    def poll(self, task: Task) -> Task | None:
+        """The task while its VM has not joined its groups, and there is patience left."""
+        vm = task.handle.removeprefix(JOIN)
+        with self._lock:
+            plan, since = self._joining.get(vm, (None, 0.0))
+        if plan is None:
+            return None
+        pause: float | None = None
+        failed = self.monotonic() - since >= _PATIENCE
+        if not failed:
+            try:
+                pause = self._group(plan, vm)
+            except _FAILED:
+                failed = True  # told when the machine is kept up
+        if pause is not None:
+            return Task(task.handle, task.operation, pause)
+        with self._lock:
+            self._joining.pop(vm, None)
+            if failed:
+                self._given_up.add(vm)
+        return None
+
+    def leaves(self, uuid: str) -> None:
+        """A VM is being destroyed."""
+        with self.records.lock:
+            vms = [record.moid for record in self.records.with_uuid(uuid)]
+        for vm in vms:
+            self.grouping.left(vm)
