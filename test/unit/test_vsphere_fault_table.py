@@ -32,6 +32,8 @@ SAYS_NOTHING = frozenset(
         vmodl.LocalizedMethodFault,
         # Failures of the vCenter itself, or of ours: the step's own reason, and another try.
         vmodl.fault.SystemError,
+        # Of privileges in the definition of a custom attribute, which we never send.
+        vim.fault.InvalidPrivilege,
         vmodl.fault.UnexpectedFault,
         vmodl.fault.InvalidRequest,
         vmodl.fault.InvalidType,
@@ -82,7 +84,6 @@ ELSEWHERE: tuple[FaultType, ...] = (
     vim.fault.SwapDatastoreUnset,
     # Accounts, alarms, schedules
     vim.fault.InvalidEvent,
-    vim.fault.InvalidPrivilege,
     vim.fault.InvalidScheduledTask,
     vim.fault.KeyNotFound,
     vim.fault.NoSubjectName,

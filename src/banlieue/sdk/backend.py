@@ -1,11 +1,12 @@
 """What a distribution brings to serve a kind of hypervisor: its kinds, its words, its driver."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol
 
 from banlieue.api.meta import Resource, ResourceObject
-from banlieue.sdk.driver import Connection, Driver, S
+from banlieue.sdk.driver import Connection, Driver, MachineState, S
 
 
 class Connect(Protocol[S]):
@@ -22,7 +23,8 @@ class Backend(Generic[S]):
     `storage_target_keys`, `network_target_keys` and `settings_keys` are the keys that a class's
     target and the Provider's settings may have; others are `CapabilityInvalid`. `admits_itself`
     tells that the backend refuses what it has no room for, so that published free memory ranks
-    places and excludes none.
+    places and excludes none. `differing` names those of the backend's own fields that a VM does not
+    match and that `update` puts right; purely from what the driver told of it.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Backend(Generic[S]):
     provider_id_scheme: str
     admits_itself: bool = False
     settings_keys: frozenset[str] = frozenset()
+    differing: Callable[[S, MachineState], tuple[str, ...]] | None = None
 
     def provider_id(self, uuid: str) -> str:
         """The provider ID a Node of this VM shows, as the backend's cloud provider writes it."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from banlieue.providers.vsphere.client.creates import CALL_TIMEOUT, Creates
+from banlieue.providers.vsphere.differing import differing
 from banlieue.providers.vsphere.models import KINDS, VSPHERE_MACHINES, VSphereMachineSpec
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import Connection, Driver
@@ -48,6 +49,7 @@ BACKEND: Backend[VSphereMachineSpec] = Backend(
     network_target_keys=frozenset({"portGroup", "adapter"}),
     provider_id_scheme="vsphere",
     admits_itself=True,
+    differing=differing,
     settings_keys=frozenset(
         {
             "createTags",

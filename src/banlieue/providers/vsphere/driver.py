@@ -27,6 +27,7 @@ from banlieue.providers.vsphere.places.policies import Policies, declared
 from banlieue.providers.vsphere.places.templates import Templates
 from banlieue.providers.vsphere.places.zones import kind_of, zone
 from banlieue.providers.vsphere.vms.adopting import Adopting
+from banlieue.providers.vsphere.vms.attributes import Attributes
 from banlieue.providers.vsphere.vms.grouping import Grouping
 from banlieue.providers.vsphere.vms.keeping import JOIN, Keeping
 from banlieue.providers.vsphere.vms.machines import Machines
@@ -104,13 +105,16 @@ class VSphereDriver:
             census=self._census,
             creates=creates,
             places=self._places,
+            attributes=Attributes(session=session),
             monotonic=monotonic,
         )
+        offers = Offers(session=session, monotonic=monotonic, max_age=age)
         self._work = Work(
             session=session,
             records=self._records,
             watcher=self._watcher,
             machines=self._machines,
+            offers=offers,
             monotonic=monotonic,
         )
         self._restarts = Restarts(
@@ -142,7 +146,7 @@ class VSphereDriver:
                 places=self._places,
                 templates=self._templates,
                 folders=Folders(session=session, places=self._places),
-                offers=Offers(session=session, monotonic=monotonic, max_age=age),
+                offers=offers,
                 home=Home.of(settings or {}),
             ),
             work=self._work,

@@ -311,7 +311,7 @@ async def converge(scope: Scope) -> Outcome:
     if seen is None:
         return CONTINUE
     scope.unsupported = () if scope.memory.kept.able else unhonoured(scope.machine.spec)
-    scope.differing = drift.differences(scope.desired, seen)
+    scope.differing = _differences(scope, seen)
     if not scope.differing:
         scope.memory.diverged_at = None
         return CONTINUE
@@ -339,6 +339,11 @@ async def converge(scope: Scope) -> Outcome:
         return CONTINUE
     outcome = await run_phases((permitted, may_change), scope)
     return await _update(scope, seen) if outcome is CONTINUE else outcome
+
+
+def _differences(scope: Scope, seen: MachineState) -> tuple[str, ...]:
+    found, own = drift.differences(scope.desired, seen), scope.backend.differing
+    return (*found, *own(scope.machine.spec, seen)) if own else found
 
 
 def _correcting(scope: Scope) -> tuple[str, ...]:
@@ -377,7 +382,7 @@ async def _update(scope: Scope, seen: MachineState) -> Outcome:
         return awaiting(scope, task)
     outcome = await look(scope)
     if outcome is CONTINUE and scope.seen is not None:
-        scope.differing = drift.differences(scope.desired, scope.seen)
+        scope.differing = _differences(scope, scope.seen)
         left = tuple(name for name in scope.differing if name != drift.POWER)
         scope.unsupported = (*scope.unsupported, *left)
     return outcome

@@ -13,9 +13,10 @@ from pyVmomi import vim
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import moid
+from banlieue.providers.vsphere.differing import version_number
 from banlieue.providers.vsphere.places.inventory import Cluster, Host
 from banlieue.providers.vsphere.places.placement import Plan
-from banlieue.providers.vsphere.vms.shape import Offered, PciDevice, version_number
+from banlieue.providers.vsphere.vms.shape import Offered, PciDevice
 from banlieue.sdk.errors import InvalidSpec
 
 _T = TypeVar("_T")

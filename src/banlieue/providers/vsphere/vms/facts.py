@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from banlieue.providers.vsphere.client.soap import Found
+from banlieue.providers.vsphere.differing import CLONE_MODE, HARDWARE_VERSION
 from banlieue.providers.vsphere.hardware import devices
 from banlieue.providers.vsphere.models import CloneMode
-
-CLONE_MODE = "cloneMode"
-HARDWARE_VERSION = "hardwareVersion"
 
 
 def of(found: Found, name: str) -> dict[str, str]:
@@ -28,3 +26,8 @@ def of(found: Found, name: str) -> dict[str, str]:
     if version:
         facts[HARDWARE_VERSION] = str(version)
     return facts
+
+
+def values(told: Any) -> dict[int, str]:  # noqa: ANN401 - a list of CustomFieldValues
+    """Custom values of a VM by the keys of their definitions."""
+    return {item.key: str(getattr(item, "value", "")) for item in told or ()}

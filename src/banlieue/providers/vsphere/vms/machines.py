@@ -5,7 +5,7 @@ The driver never decides whose a VM is: it tells what it found, and the SDK comp
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyVmomi import vim, vmodl
 
@@ -21,13 +21,16 @@ from banlieue.providers.vsphere.client.soap import (
     step,
     walk,
 )
+from banlieue.providers.vsphere.differing import attribute
 from banlieue.providers.vsphere.places import privileges
 from banlieue.providers.vsphere.places.inventory import InventoryCache
+from banlieue.providers.vsphere.vms.attributes import Attributes
 from banlieue.providers.vsphere.vms.obstacles import DISABLED
 from banlieue.providers.vsphere.watching.census import Census, Entry
 from banlieue.providers.vsphere.watching.coming import Coming
 from banlieue.providers.vsphere.watching.records import (
     DETAILS,
+    HARDWARE,
     SNAPSHOTS,
     WATCHED,
     Records,
@@ -69,6 +72,7 @@ class Machines:
     census: Census
     creates: Creates
     places: InventoryCache
+    attributes: Attributes
     monotonic: Callable[[], float]
     _coming: Coming = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -151,7 +155,10 @@ class Machines:
         if places is None or (record.host and record.host not in places.hosts):
             places = self.places.get()
         with self.records.lock:
-            return machine_state(record, places)
+            state, details = machine_state(record, places), record.details
+        known = self.attributes.of(details.values) if details else {}
+        own = {attribute(name): value for name, value in known.items()}
+        return replace(state, facts={**state.facts, **own}) if own else state
 
     # Before the mint
 
@@ -241,7 +248,7 @@ class Machines:
             Transient: its host or storage is away, so nobody knows what it is.
         """
         wanted = (
-            property_spec(vim.VirtualMachine, (*WATCHED, *DETAILS, SNAPSHOTS, DISABLED)),
+            property_spec(vim.VirtualMachine, (*WATCHED, *DETAILS, *HARDWARE, SNAPSHOTS, DISABLED)),
             property_spec(vim.Task, ("info.state", "info.descriptionId")),
         )
         try:

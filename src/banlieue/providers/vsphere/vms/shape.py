@@ -12,6 +12,7 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import Feature
+from banlieue.providers.vsphere.differing import version_number
 from banlieue.providers.vsphere.models import Shares
 from banlieue.providers.vsphere.places.placement import Plan
 from banlieue.providers.vsphere.places.templates import Template
@@ -41,12 +42,6 @@ class PciDevice:
 
 Offered = Mapping[str, tuple[PciDevice, ...]]
 """What is offered under each label."""
-
-
-def version_number(version: str | None) -> int:
-    """19 of `vmx-19`; 0 of what says nothing."""
-    digits = (version or "").rpartition("-")[2]
-    return int(digits) if digits.isdigit() else 0
 
 
 def upgrade_to(plan: Plan, present: str | None) -> str | None:

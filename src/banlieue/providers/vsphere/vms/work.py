@@ -15,10 +15,12 @@ from banlieue.providers.vsphere.hardware import cards, devices
 from banlieue.providers.vsphere.hardware.diskwork import DEVICES, MOVES, DiskWork
 from banlieue.providers.vsphere.places import placement
 from banlieue.providers.vsphere.places.inventory import Network
+from banlieue.providers.vsphere.places.offers import Offers
 from banlieue.providers.vsphere.places.placement import Plan
-from banlieue.providers.vsphere.vms import firstboot, obstacles
+from banlieue.providers.vsphere.vms import firstboot, obstacles, preparing, shape
 from banlieue.providers.vsphere.vms.machines import Live, Machines
 from banlieue.providers.vsphere.vms.obstacles import DISABLED
+from banlieue.providers.vsphere.vms.preparing import Preparing
 from banlieue.providers.vsphere.watching.records import (
     DISKS,
     DISKS_KEY,
@@ -26,6 +28,7 @@ from banlieue.providers.vsphere.watching.records import (
     NICS,
     NICS_KEY,
     SNAPSHOTS,
+    VALUES,
     Records,
     VmRecord,
 )
@@ -64,13 +67,16 @@ class Work:
     watcher: Watcher
     machines: Machines
     monotonic: Callable[[], float]
+    offers: Offers
     disks: DiskWork = field(init=False)
+    preparing: Preparing = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _tasks: dict[str, tuple[str, str]] = field(init=False, default_factory=dict)
     _shutdowns: dict[str, _Shutdown] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.disks = DiskWork(work=self)
+        self.preparing = Preparing(work=self, offers=self.offers)
 
     # Steps
 
@@ -82,7 +88,7 @@ class Work:
         if busy is not None:
             return busy
         if record.power == _OFF and not plan.power_only:
-            step = self._hardware(plan, record)
+            step = self.preparing.step(plan, live)
             if step is not None:
                 return step
         if plan.power_only:
@@ -95,9 +101,22 @@ class Work:
             return self._power(plan, record)
         if found.blocked is not None:
             raise found.blocked
-        if record.power != _OFF and _other_size(plan, record):
+        return self._running(plan, live)
+
+    def _running(self, plan: Plan, live: Live) -> Task | None:
+        """What is left to do for a VM whose power is as it should be."""
+        record = live.record
+        wanted, values = plan.spec.custom_attributes, live.found.get(VALUES)
+        if self.machines.attributes.write(record.moid, wanted, values):
+            self._doubt(record.moid)
+        if record.power == _OFF:
+            return None
+        spec = preparing.hot(plan, live)
+        if spec is not None:
+            return self.reconfigure(record.moid, "reconfigure", spec)
+        if shape.upgrade_to(plan, live.found.get(preparing.VERSION)):
             raise NeedsOperator(
-                Reason.RESTART_REQUIRED, "CPUs and memory change only while the VM is off"
+                Reason.RESTART_REQUIRED, "the hardware version changes only while the VM is off"
             )
         return None
 
@@ -130,16 +149,6 @@ class Work:
         spec = vim.vm.ConfigSpec(
             deviceChange=list(change.edits),
             extraConfig=[option],
-            changeVersion=record.change_version,
-        )
-        return self.reconfigure(record.moid, "reconfigure", spec)
-
-    def _hardware(self, plan: Plan, record: VmRecord) -> Task | None:
-        if not _other_size(plan, record):
-            return None
-        spec = vim.vm.ConfigSpec(
-            numCPUs=plan.cpus if record.cpus != plan.cpus else None,
-            memoryMB=plan.memory_mib if record.memory_mib != plan.memory_mib else None,
             changeVersion=record.change_version,
         )
         return self.reconfigure(record.moid, "reconfigure", spec)
@@ -399,10 +408,6 @@ class Work:
             Reason.SHUTDOWN_TIMED_OUT,
             "the guest did not shut down in time; look at its console or use powerOffMode Hard",
         )
-
-
-def _other_size(plan: Plan, record: VmRecord) -> bool:
-    return (record.cpus, record.memory_mib) != (plan.cpus, plan.memory_mib)
 
 
 def snapshot_ids(trees: Iterable[Any]) -> tuple[str, ...]:

@@ -42,7 +42,16 @@ KEPT = extra_config(KEPT_KEY)
 HOLD = extra_config(HOLD_KEY)
 STAGE = extra_config(firstboot.STAGE_KEY)
 WORD = extra_config(firstboot.WORD_KEY)
+VALUES = "customValue"
 SNAPSHOTS = "snapshot.rootSnapshotList"
+CORES = "config.hardware.numCoresPerSocket"
+CPU_HOT = "config.cpuHotAddEnabled"
+MEMORY_HOT = "config.memoryHotAddEnabled"
+MEMORY_STEP = "config.hotPlugMemoryIncrementSize"
+MEMORY_MOST = "config.hotPlugMemoryLimit"
+HARDWARE = (CORES, CPU_HOT, MEMORY_HOT, MEMORY_STEP, MEMORY_MOST)
+"""What a look at one VM reads besides, to know what may change while it runs."""
+
 
 QUESTION = "runtime.question.text"
 
@@ -72,6 +81,7 @@ DETAILS: tuple[str, ...] = (
     "config.hardware.device",
     "config.files.vmPathName",
     "config.version",
+    VALUES,
     DISKS,
     NICS,
     KEPT,
@@ -103,12 +113,13 @@ class Details:
     nics: tuple[NicState, ...] | None = None
     lost_disks: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def content(self) -> tuple[object, ...]:
         """What matters to anybody, without when it was read."""
         told = self.addresses, self.hostname, self.os_name
-        return self.disks, self.lost_disks, self.nics, dict(self.facts), *told
+        return self.disks, self.lost_disks, self.nics, dict(self.facts), dict(self.values), *told
 
 
 class VmRecord:
@@ -317,6 +328,7 @@ def read_details(record: VmRecord, found: Found, now: float) -> Details:
             running=record.power == _ON,
         ),
         facts=facts.of(found, record.name),
+        values=facts.values(found.get(VALUES)),
     )
 
 
