@@ -187,11 +187,14 @@ class Notes:
 
     def __init__(self) -> None:
         self.events: list[tuple[EventType, str]] = []
-        self.opened = 0
+        self.opened = self.lists = 0
         self.troubles: list[str] = []
 
     def event(self, kind: EventType, obj: Obj) -> None:
         self.events.append((kind, Key.of(obj).name))
+
+    def listed(self) -> None:
+        self.lists += 1
 
     def watching(self) -> None:
         self.opened += 1
@@ -273,6 +276,7 @@ async def test_lists_by_pages_then_watches(rig: Rig) -> None:
     rig.api.put("f")
     await rig.heard(("MODIFIED", "a"), ("DELETED", "b"), ("ADDED", "f"))
     assert rig.notes.opened == 1
+    assert rig.notes.lists, "that a list was answered is told, even if it was empty"
     assert rig.notes.troubles == []
 
 

@@ -309,6 +309,7 @@ class SimSource:
         for obj in tuple(self._network.api.look(feed.stream.resource)):
             if feed.shows(obj):
                 self._put(feed, None, obj)
+        feed.sink.listed()
         self._put(feed, "", {})
 
     def _changed(self, change: Change) -> None:

@@ -55,6 +55,7 @@ class Server:
     def list_again(self) -> None:
         """As after an expired version: what is gone is not told."""
         for sink in self.sinks:
+            sink.listed()
             for obj in self.objects.values():
                 sink.event(None, copy.deepcopy(obj))
             sink.watching()
@@ -189,6 +190,26 @@ async def test_a_deletion_lost_by_listing_again_is_noticed_soon(rig: Rig) -> Non
     await rig.clock.advance(5.0)
     assert rig.cached() == {"b": 2}
     assert ("a", False) in rig.changes
+
+
+async def test_that_a_new_list_is_empty_is_noticed_soon(rig: Rig) -> None:
+    rig.server.put("a")
+    await rig.start()
+    rig.server.drop("a", tell=False)
+    rig.server.list_again()
+    await rig.clock.advance(5.0)
+    assert rig.cached() == {}
+    assert ("a", False) in rig.changes
+
+
+async def test_a_watch_that_is_opened_anew_costs_no_list(rig: Rig) -> None:
+    rig.server.put("a")
+    await rig.start()
+    before = rig.server.lists
+    for sink in rig.server.sinks:
+        sink.watching()
+    await rig.clock.advance(60.0)
+    assert rig.server.lists == before
 
 
 async def test_a_lost_deletion_is_noticed_by_the_regular_sweep(rig: Rig) -> None:

@@ -37,12 +37,21 @@ class Claims:
 
     unchecked: set[str] = field(default_factory=set)
     _held: dict[str, KnownMachine] = field(default_factory=dict)
+    _torn: set[str] = field(default_factory=set)
     _lost: dict[str, _Lost] = field(default_factory=dict)
+
+    def torn_out(self, uuid: str) -> None:
+        """An object went while its provider still held it, so nothing of its VM was proved gone.
+
+        Its intent to destroy does not matter then: a restore took it back, or somebody forced it.
+        """
+        self._torn.add(uuid.lower())
 
     def follow(self, machines: Iterable[KnownMachine], now: float) -> frozenset[str]:
         """Take in which machine objects there are.
 
-        An object that went with the intent to destroy had its VM proved gone first.
+        An object that went with the intent to destroy had its VM proved gone first, unless it was
+        torn out.
 
         Args:
             machines: all of the Provider, from a cache that is filled.
@@ -53,15 +62,17 @@ class Claims:
         """
         there = {machine.uuid.lower(): machine for machine in machines if machine.uuid}
         gone = {uuid: it for uuid, it in self._held.items() if uuid not in there}
+        destroyed = {uuid for uuid, it in gone.items() if it.doomed and uuid not in self._torn}
         for uuid, machine in gone.items():
-            if not machine.doomed and machine.owner:
+            if uuid not in destroyed and machine.owner:
                 self._lost[uuid] = _Lost(machine, now)
                 self.unchecked.add(uuid)
+        self._torn.clear()
         for uuid in there:
             self._lost.pop(uuid, None)
             self.unchecked.discard(uuid)
         self._held = there
-        return frozenset(uuid for uuid, machine in gone.items() if machine.doomed)
+        return frozenset(destroyed)
 
     @property
     def lost(self) -> frozenset[str]:

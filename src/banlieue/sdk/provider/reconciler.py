@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from banlieue.api import names
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Provider, ProviderStatus
@@ -74,6 +75,7 @@ class ProviderReconciler:
         self._leases = leases
         self._installation_namespace = installation_namespace
         self._only = only
+        self._finalizer = names.machine_finalizer(backend.machine.kind)
         self._memories: dict[Key, Memory] = {}
         sessions.on_changes(self._changed)
         sessions.on_unsettled(self._unsettled)
@@ -352,8 +354,11 @@ class ProviderReconciler:
             old, new = change.old.get("spec") or {}, change.new.get("spec") or {}
             if old.get("instance") == new.get("instance"):
                 return
-        lost = change.new is None and change.old is not None and _is_lost(change.old)
+        gone = change.old if change.new is None else None
+        lost = gone is not None and _is_lost(gone, self._finalizer)
         for key in keys:
+            if lost and gone is not None and key in self._memories:
+                self._memories[key].claims.torn_out(str(KnownMachine.of(gone).uuid))
             provider = self._ctx.cache.get(PROVIDERS, key) if key else None
             if key and provider:
                 deleting = provider["metadata"].get("deletionTimestamp")
@@ -369,10 +374,15 @@ def _read(raw: Obj) -> Provider:
         return Provider.from_api({k: v for k, v in raw.items() if k != STATUS})
 
 
-def _is_lost(machine: Obj) -> bool:
-    """Whether an object that is gone may have left its VM behind."""
+def _is_lost(machine: Obj, finalizer: str) -> bool:
+    """Whether an object that is gone may have left its VM behind.
+
+    One that was to go with its VM did, if its provider had let go of it: not one that a restore
+    or somebody with force took away in the middle of it.
+    """
     known = KnownMachine.of(machine)
-    return known.uuid is not None and not known.doomed
+    held = finalizer in (machine["metadata"].get("finalizers") or ())
+    return known.uuid is not None and (held or not known.doomed)
 
 
 def _provider_of(raw: Obj) -> Key | None:

@@ -89,6 +89,10 @@ class _Mailbox:
             self._scheduled = True
         self.call(self._deliver)
 
+    def listed(self) -> None:
+        """Hand over that a list was answered. From kopf's thread; total."""
+        self.call(self._tell, self._sink.listed)
+
     def watching(self) -> None:
         """Hand over that a watch is open. From kopf's thread; total."""
         self.call(self._tell, self._sink.watching)
@@ -294,8 +298,9 @@ class _Run:
             raise aiohttp.ClientPayloadError("the list expired while it was read")
         if status == _NOT_FOUND and of_kind:
             self._kind_gone = True
-        if status == _OK and of_kind and request.url.query.get("watch"):
-            self._mailbox.watching()
+        if status == _OK and of_kind:
+            watches = request.url.query.get("watch")
+            (self._mailbox.watching if watches else self._mailbox.listed)()
         return response
 
     async def _authorized(

@@ -178,6 +178,7 @@ class _Run:
             await self._hand_over(page.get("items") or [])
             token = meta.get("continue") or ""
             if not token:
+                self._sink.listed()
                 return str(version)
 
     async def _hand_over(self, items: list[Obj]) -> None:

@@ -47,6 +47,12 @@ class Sink(Protocol):
     def event(self, kind: Literal["ADDED", "MODIFIED", "DELETED"] | None, obj: Obj) -> None:
         """An object came (None: by a list), changed or went."""
 
+    def listed(self) -> None:
+        """A list was answered, perhaps an empty one: what it does not hold is not there any more.
+
+        Its objects may be delivered before or after.
+        """
+
     def watching(self) -> None:
         """A list is through and a watch is open.
 

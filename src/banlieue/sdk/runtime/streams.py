@@ -123,9 +123,14 @@ class StreamKeeper:
     def event(self, kind: EventType, obj: Obj) -> None:
         """An object came (None: by a list), changed or went."""
         self._last_event = self._clock.monotonic()
-        if kind is None and self.synced:
-            self._sweep_now.set()
+        if kind is None:
+            self.listed()
         self._hub.event(self.stream, kind, obj)
+
+    def listed(self) -> None:
+        """Everything was read anew, as after a restore: what is gone is not told, so look."""
+        if self.synced:
+            self._sweep_now.set()
 
     def watching(self) -> None:
         """A list is through and a watch is open."""

@@ -428,7 +428,7 @@ class MemoryApi:
             if before and generation_moves(before.obj, after.obj):
                 after.obj["metadata"]["generation"] = before.obj["metadata"]["generation"] + 1
             if after.obj["metadata"].get("deletionTimestamp") and not finalizers(after.obj):
-                after = None
+                before, after = after, None  # a watch tells the last state: held by nobody
         if after is None:
             kept.pop(key, None)
         else:
