@@ -94,7 +94,6 @@ ELSEWHERE: tuple[FaultType, ...] = (
     vim.fault.GuestOperationsFault,
     vim.fault.TooManyGuestLogons,
     vim.fault.VmToolsUpgradeFault,
-    vim.fault.AlreadyUpgraded,
     vim.fault.HostIncompatibleForRecordReplay,
     vim.fault.RecordReplayDisabled,
     vim.fault.ShrinkDiskFault,

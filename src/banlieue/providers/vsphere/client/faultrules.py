@@ -142,6 +142,7 @@ RULES = (
         vim.fault.TooManyConcurrentNativeClones,
         vim.fault.ToolsInstallationInProgress,
         vim.fault.MigrationNotReady,
+        vim.fault.AlreadyUpgraded,
         vim.fault.MaintenanceModeFileMove,
         vim.fault.ReplicationVmInProgressFault,
         vim.fault.StorageDrsHmsMoveInProgress,
