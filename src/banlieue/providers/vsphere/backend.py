@@ -44,9 +44,9 @@ BACKEND: Backend[VSphereMachineSpec] = Backend(
     kinds=KINDS,
     connect=Connector(),
     storage_target_keys=frozenset(
-        {"datastore", "datastoreCluster", "storagePolicy", "provisioning", "controller"}
+        {"datastore", "datastoreCluster", "storagePolicy", "tag", "provisioning", "controller"}
     ),
-    network_target_keys=frozenset({"portGroup", "adapter"}),
+    network_target_keys=frozenset({"portGroup", "tag", "adapter"}),
     provider_id_scheme="vsphere",
     admits_itself=True,
     differing=differing,

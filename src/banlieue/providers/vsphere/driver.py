@@ -24,6 +24,8 @@ from banlieue.providers.vsphere.places.folders import Folders, Home
 from banlieue.providers.vsphere.places.inventory import InventoryCache, read_inventory
 from banlieue.providers.vsphere.places.offers import Offers
 from banlieue.providers.vsphere.places.policies import Policies, declared
+from banlieue.providers.vsphere.places.tagged import Tagged
+from banlieue.providers.vsphere.places.tagged import declared as named_tags
 from banlieue.providers.vsphere.places.templates import Templates
 from banlieue.providers.vsphere.places.zones import kind_of, zone
 from banlieue.providers.vsphere.vms.adopting import Adopting
@@ -94,9 +96,12 @@ class VSphereDriver:
         policies = Policies(
             session=session, monotonic=monotonic, max_age=age, named=declared(capabilities)
         )
-        self._places = InventoryCache(
-            session, monotonic, age, partial(read_inventory, kind=kind), policies.attach
+        self._rest = Rest(session)
+        tags = Tags(self._rest, monotonic, create=may_create(settings or {}))
+        reader = Tagged(
+            tags=tags, named=named_tags(capabilities), reader=partial(read_inventory, kind=kind)
         )
+        self._places = InventoryCache(session, monotonic, age, reader, policies.attach)
         self._templates = Templates(session, self._census, monotonic, timings.inventory)
         self._machines = Machines(
             session=session,
@@ -162,19 +167,18 @@ class VSphereDriver:
             settings=settings or {},
             monotonic=monotonic,
         )
-        self._rest = Rest(session)
-        self._keeping = self._kept_up(session, settings or {}, provider)
+        self._keeping = self._kept_up(session, tags, provider)
         self._cleaned = False
         self._seeded = False
         self._rights: tuple[float, tuple[MissingPrivilege, ...]] | None = None
 
-    def _kept_up(self, session: Session, settings: Target, provider: str) -> Keeping:
+    def _kept_up(self, session: Session, tags: Tags, provider: str) -> Keeping:
         return Keeping(
             places=self._places,
             records=self._records,
             tagging=Tagging(
                 session=session,
-                tags=Tags(self._rest, self._monotonic, create=may_create(settings)),
+                tags=tags,
                 census=self._census,
                 work=self._work,
                 poll=self.poll,

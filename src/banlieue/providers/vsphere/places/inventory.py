@@ -215,7 +215,18 @@ class Inventory:
     pods: Mapping[str, Pod] = field(default_factory=dict)
     policies: Mapping[str, Policy] = field(default_factory=dict)
     """By name; only those that somebody names."""
+    tagged: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    """What carries the tags that classes name, as `category/name`; None where nobody could tell."""
     kind: ZoneKind = ZoneKind.CLUSTER
+
+    def carriers(self, tag: str) -> frozenset[str]:
+        """Ids of the places that carry a tag; raises `LookupError` with why that is not known."""
+        if not all(tag.partition("/")):
+            raise LookupError(f"tag {tag!r} is not written as category/name")
+        found = self.tagged.get(tag)
+        if found is None:
+            raise LookupError(f"the vCenter does not tell what carries tag {tag!r}")
+        return found
 
     def datacenter_of(self, place: str | None) -> Datacenter | None:
         """The datacenter something lies in, by the id of the thing or of its folder."""

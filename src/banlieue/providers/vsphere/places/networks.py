@@ -2,7 +2,8 @@
 
 The key `portGroup` of a class's target names a standard or distributed port group, an NSX segment
 or an opaque network: by name, by `switch/name` where switches have groups of one name, by inventory
-path, by managed object id, or by the id of the segment. `adapter` is the kind of card.
+path, by managed object id, or by the id of the segment; `tag` by a tag it carries, as
+`category/name`. `adapter` is the kind of card.
 """
 
 from collections.abc import Collection
@@ -15,7 +16,9 @@ from banlieue.sdk.driver import Target
 NETWORK_KEY = "portGroup"
 ADAPTER_KEY = "adapter"
 
-KEYS = frozenset({NETWORK_KEY, ADAPTER_KEY})
+TAG_KEY = "tag"
+
+KEYS = frozenset({NETWORK_KEY, ADAPTER_KEY, TAG_KEY})
 
 
 class Adapter(StrEnum):
@@ -39,10 +42,11 @@ def adapter(target: Target) -> Adapter:
 def find(inventory: Inventory, cluster: Cluster, target: Target) -> Network:
     """The one network a class means that is reachable from a cluster; raises `NotReachable`."""
     adapter(target)
-    value = target.get(NETWORK_KEY)
-    if value is None or str(value) == "":
-        raise NotReachable(f"its target lacks the key {NETWORK_KEY!r}; name one there")
-    wanted = str(value)
+    wanted, tag = str(target.get(NETWORK_KEY) or ""), str(target.get(TAG_KEY) or "")
+    if not wanted and not tag:
+        raise NotReachable(f"its target lacks the key {NETWORK_KEY!r} (or {TAG_KEY!r}); name one")
+    what = f"named {wanted!r}" if wanted else f"with tag {tag!r}"
+    carriers = _carriers(inventory, tag) if tag else None
     reachable = {key for host in inventory.usable_hosts(cluster) for key in host.networks}
     here = inventory.datacenters[cluster.datacenter]
     named = [
@@ -50,23 +54,38 @@ def find(inventory: Inventory, cluster: Cluster, target: Target) -> Network:
         for network in inventory.networks.values()
         if (place := inventory.datacenter_of(network.id)) is not None
         and place.id == here.id
-        and _is_meant(inventory, network, wanted, here.name)
+        and (not wanted or _is_meant(inventory, network, wanted, here.name))
+        and (carriers is None or network.id in carriers)
     ]
     usable = [network for network in named if network.id in reachable]
     if len(usable) > 1:
         ways = ", ".join(sorted(_precisely(network) for network in usable))
         raise NotReachable(
-            f"{len(usable)} port groups named {wanted!r} are reachable from cluster "
+            f"{len(usable)} port groups {what} are reachable from cluster "
             f"{cluster.name}; rename one, or give one as {ways}"
         )
     if usable:
         return usable[0]
+    told = f"port group {wanted!r}" if wanted else f"port group {what}"
     if named:
         raise NotReachable(
-            f"port group {wanted!r} is not reachable from any connected host of cluster "
-            f"{cluster.name}"
+            f"{told} is not reachable from any connected host of cluster {cluster.name}"
         )
-    raise NotReachable(f"datacenter {here.name} has no port group {wanted!r}")
+    raise NotReachable(f"datacenter {here.name} has no {told}")
+
+
+def _carriers(inventory: Inventory, tag: str) -> frozenset[str]:
+    try:
+        return inventory.carriers(tag)
+    except LookupError as problem:
+        raise NotReachable(str(problem)) from None
+
+
+def tags_of(inventory: Inventory, network: Network) -> frozenset[str] | None:
+    """Those of the tags that classes name which a network carries; None where nobody can tell."""
+    if any(found is None for found in inventory.tagged.values()):
+        return None
+    return frozenset(tag for tag, found in inventory.tagged.items() if network.id in (found or ()))
 
 
 def words(inventory: Inventory, network: Network) -> frozenset[str]:

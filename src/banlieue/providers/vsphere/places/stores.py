@@ -1,7 +1,7 @@
 """What a storage class means: which datastores may hold a disk, which of them does, and how. Pure.
 
-Keys of a class's target, which may be combined and then all hold: `datastore`, `datastoreCluster`
-and `storagePolicy` choose datastores, `provisioning` and `controller` say how disks are made.
+Keys of a class's target, which may be combined and then all hold: `datastore`, `datastoreCluster`,
+`storagePolicy` and `tag` choose datastores, `provisioning` and `controller` say how disks are made.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,10 +15,11 @@ from banlieue.sdk.driver import Target
 STORAGE_KEY = "datastore"
 POD_KEY = "datastoreCluster"
 POLICY_KEY = "storagePolicy"
+TAG_KEY = "tag"
 PROVISIONING_KEY = "provisioning"
 CONTROLLER_KEY = "controller"
 
-CHOOSING = (STORAGE_KEY, POD_KEY, POLICY_KEY)
+CHOOSING = (STORAGE_KEY, POD_KEY, POLICY_KEY, TAG_KEY)
 """Keys that say which datastores are meant; one of them is needed."""
 
 KEYS = frozenset({*CHOOSING, PROVISIONING_KEY, CONTROLLER_KEY})
@@ -92,6 +93,9 @@ def candidates(inventory: Inventory, cluster: Cluster, target: Target) -> tuple[
     pod = _text(target, POD_KEY)
     if pod is not None:
         found = _in_pod(_pod(inventory, cluster, pod), found, cluster)
+    tag = _text(target, TAG_KEY)
+    if tag is not None:
+        found = _with_tag(inventory, tag, found, cluster)
     policy = _text(target, POLICY_KEY)
     if policy is not None:
         compatible = inventory.policies[policy].datastores
@@ -183,6 +187,20 @@ def _pod(inventory: Inventory, cluster: Cluster, wanted: str) -> Pod:
         here = inventory.datacenters[cluster.datacenter].name
         raise NotReachable(f"datacenter {here} has no datastore cluster {wanted!r}")
     return found
+
+
+def _with_tag(
+    inventory: Inventory, tag: str, found: Iterable[Datastore], cluster: Cluster
+) -> list[Datastore]:
+    """Those that carry a tag, themselves or by their datastore cluster."""
+    try:
+        carriers = inventory.carriers(tag)
+    except LookupError as problem:
+        raise NotReachable(str(problem)) from None
+    tagged = [store for store in found if store.id in carriers or store.parent in carriers]
+    if not tagged:
+        raise NotReachable(f"no datastore that cluster {cluster.name} reaches carries tag {tag!r}")
+    return tagged
 
 
 def _in_pod(pod: Pod, found: Iterable[Datastore], cluster: Cluster) -> list[Datastore]:

@@ -380,9 +380,11 @@ def _named(nic: NicState, places: Inventory) -> NicState:
     network = networks.of_words(places, known)
     if network is None:
         return nic
-    return replace(
-        nic, network=network.name, plugged={NETWORK_KEY: networks.words(places, network)}
-    )
+    tags = networks.tags_of(places, network)
+    if tags is None:
+        return replace(nic, network=network.name, plugged=None)
+    plugged = {NETWORK_KEY: networks.words(places, network), networks.TAG_KEY: tags}
+    return replace(nic, network=network.name, plugged=plugged)
 
 
 def _hostname(name: str | None) -> Iterable[Address]:
