@@ -1,4 +1,6 @@
-"""An install without clusterctl: what `config` builds, applied by kubectl, runs VMs from pods."""
+"""An install without clusterctl and without the operator: what `config` builds, applied by kubectl,
+runs VMs from pods, and no identity in the cluster may make workloads or hand out rights.
+"""
 
 import json
 import time
@@ -117,6 +119,13 @@ def objects(*texts: str) -> list[Object]:
     return [it for text in texts for it in yaml.safe_load_all(text) if it]
 
 
+def without_operator(text: str) -> str:
+    """The components with the operator's objects dropped."""
+    return yaml.safe_dump_all(
+        it for it in objects(text) if "operator" not in it["metadata"]["name"]
+    )
+
+
 @pytest.fixture(scope="module")
 def installed(
     cluster: Cluster, kube: Kube, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory
@@ -125,7 +134,7 @@ def installed(
     cluster.load(archive_of(IMAGE))
     version = semantic_version(banlieue.__version__)
     folders = (CONFIG / "default", backends()["simulated"])
-    manifests = tuple(build(folder, version, IMAGE) for folder in folders)
+    manifests = tuple(without_operator(build(folder, version, IMAGE)) for folder in folders)
     for text in manifests:
         kubectl("apply", "--server-side", "-f", "-", stdin=text)
     kube.resources()

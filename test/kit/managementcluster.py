@@ -38,10 +38,13 @@ class Management:
 def delete_provider(clusterctl: Clusterctl) -> None:
     """Delete banlieue with its kinds and its namespace; nobody may use them any more.
 
+    The classes the operator made when it started go first, as objects of ours do.
+
     The namespace holds clusterctl's record of the installation: before it is gone, the next `init`
     takes the provider for installed.
     """
+    assert clusterctl.kubeconfig
+    kubectl(clusterctl.kubeconfig, "delete", "providerclasses.banlieue.io", "--all")
     flags = ("--include-crd", "--include-namespace")
     clusterctl.run("delete", "--infrastructure=banlieue", *flags)
-    assert clusterctl.kubeconfig
     kubectl(clusterctl.kubeconfig, "wait", "--for=delete", f"ns/{NAMESPACE}", "--timeout=120s")

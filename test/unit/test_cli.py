@@ -20,7 +20,7 @@ def runner() -> CliRunner:
 
 
 @pytest.mark.parametrize(
-    "command", ["controller", "provider", "dev", "crds", "recover", "schedule", "adopt"]
+    "command", ["controller", "operator", "provider", "dev", "crds", "recover", "schedule", "adopt"]
 )
 def test_every_command_explains_itself(runner: CliRunner, command: str) -> None:
     answer = runner.invoke(main.cli, [command, "--help"])
@@ -68,6 +68,7 @@ def test_a_default_class_names_the_kinds_of_its_backend() -> None:
     ("imported", "absent"),
     [
         ("banlieue.controller.app", ("pyVmomi", "banlieue.providers")),
+        ("banlieue.operator.app", ("pyVmomi", "banlieue.providers", "banlieue.controller")),
         ("banlieue.providers.vsphere.backend", ("pyVmomi", "kopf", "kubernetes")),
         ("banlieue.cli.main", ("pyVmomi", "kopf", "kubernetes", "banlieue.controller")),
     ],
