@@ -234,6 +234,10 @@ class VCSimControl:
 
     # What others do to the inventory
 
+    def set_policy(self, policy: str, datastores: Sequence[str]) -> None:
+        """Let only these datastores fulfil a storage policy; at first every one does."""
+        self._post("/policies", {"policy": policy, "datastores": list(datastores)})
+
     def set_instance_uuid(self, instance_uuid: str) -> None:
         """Let another vCenter answer: change `about.instanceUuid`."""
         self._post("/about", {"instanceUuid": instance_uuid})

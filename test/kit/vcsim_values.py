@@ -49,7 +49,8 @@ class Machine:
     """One virtual machine or template.
 
     `created`, `powered_on` and `addressed` are seconds since the epoch, 0 when it did not happen.
-    `power_state` is poweredOn, poweredOff or suspended.
+    `power_state` is poweredOn, poweredOff or suspended. `policies` are ids of storage policies by
+    what they were given to: "home", or the label of a disk.
     """
 
     mo_ref: str
@@ -71,6 +72,7 @@ class Machine:
     disks: tuple[Disk, ...]
     cards: tuple[Card, ...]
     snapshots: int
+    policies: Mapping[str, str]
     tools_running: bool
     host_name: str
     address: str
@@ -105,6 +107,7 @@ class Machine:
                 Card(**{**card, "addresses": tuple(card["addresses"])}) for card in data["nics"]
             ),
             snapshots=data["snapshots"],
+            policies=data["policies"],
             tools_running=data["toolsRunning"],
             host_name=data["guestHostName"],
             address=data["guestIpAddress"],

@@ -233,6 +233,11 @@ class MachineTemplateSpec(Model):
         default=None, description="Refuse to destroy the machine. Default: false."
     )
 
+    @property
+    def own_image(self) -> str | None:
+        """What the backend's own field names to make the machine from; it beats `imageRef`."""
+        return None
+
 
 class MachineSpec(MachineTemplateSpec):
     """What a machine should be."""

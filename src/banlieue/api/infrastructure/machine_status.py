@@ -117,6 +117,11 @@ class MachineStatus(Model):
         default_factory=list, description="Fields of the spec that are not in force yet."
     )
     guest: Guest | None = Field(default=None, description="What the guest agent tells.")
+    facts: Annotated[dict[str, Annotated[str, MaxLen(256)]], MaxLen(16)] = Field(
+        default_factory=dict,
+        description="What the machine is in its backend's own words, such as `cloneMode` on "
+        "vSphere. For people only.",
+    )
     host: Observed = Field(default=None, description="Host the machine runs on, for people only.")
     last_restart_time: Time | None = Field(
         default=None, description="The restartAt that was done last."

@@ -187,6 +187,11 @@ class VSphereFields(Model):
 class VSphereMachineSpec(VSphereFields, MachineSpec):
     """What a vSphere machine should be."""
 
+    @property
+    def own_image(self) -> str | None:
+        """The template, which beats `imageRef`."""
+        return self.template
+
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.imageRef) || has(self.template) || has(self.adopt)",

@@ -7,7 +7,7 @@ from banlieue.api.infrastructure.machine import MoveRole
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import VM_IMAGES
 from banlieue.api.types import AddressSource, Firmware, PowerOffMode, PowerState, ReclaimPolicy
-from banlieue.api.v1alpha1.vmimage import VMImage
+from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind, VMImage
 from banlieue.sdk import shape
 from banlieue.sdk.driver import (
     AddressPlan,
@@ -177,6 +177,17 @@ def _address_plan(net: capabilities.Network, nic: str, wanted: AddressAssignment
     return AddressPlan(family, source, wanted.address, wanted.prefix, wanted.gateway)
 
 
+async def _own_image(scope: Scope, name: str, where: FailureDomain) -> Image:
+    source = ImageSource(provider_class=scope.backend.name, kind=SourceKind.TEMPLATE, ref=name)
+    found = await scope.open.call(lambda driver: driver.find_image(source, where))
+    if found is None:
+        raise NeedsOperator(
+            Reason.IMAGE_NOT_AVAILABLE,
+            f"template {name!r} of the machine is not there in this failure domain",
+        )
+    return found
+
+
 async def find_image(scope: Scope, where: FailureDomain) -> Image:
     """The machine's image as the backend has it in that failure domain.
 
@@ -184,6 +195,9 @@ async def find_image(scope: Scope, where: FailureDomain) -> Image:
         NeedsOperator: no such VMImage, no source for this backend, or it is not there.
         InvalidSpec: the machine names no image.
     """
+    own = scope.machine.spec.own_image
+    if own is not None:
+        return await _own_image(scope, own, where)
     reference = scope.machine.spec.image_ref
     if reference is None:
         raise InvalidSpec(Reason.INVALID_CONFIGURATION, "imageRef must be set")

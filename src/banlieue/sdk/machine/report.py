@@ -121,6 +121,7 @@ def _observed(status: MachineStatus, seen: MachineState, domain: str | None) -> 
     status.power_state = seen.power
     status.failure_domain = domain
     status.host = seen.host
+    status.facts = {name: fact for name, fact in seen.facts.items() if name.isalnum()}
     status.addresses = [
         MachineAddress.from_api({"type": item.type, "address": item.address})
         for item in seen.addresses

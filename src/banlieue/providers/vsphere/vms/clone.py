@@ -101,12 +101,11 @@ def build(plan: Plan, target: Target, template: Template, offered: shape.Offered
         numCPUs=plan.cpus,
         memoryMB=plan.memory_mib,
         extraConfig=_options(plan, slots),
-        # PCI devices that only newer hardware has follow once it was upgraded.
+        # Devices that only newer hardware has follow once it was upgraded.
         deviceChange=[
             *made.changes,
             *nics.changes,
-            *shape.tpm(plan, template),
-            *(() if upgrade else pci),
+            *(() if upgrade else (*shape.tpm(plan, template.devices), *pci)),
         ],
         **shape.config(plan, template),
     )
@@ -223,7 +222,8 @@ class _Disks:
             )
         if wish.bus is Bus.NVME:
             field_name = f"disk {plan.name}: controller nvme of its storage class"
-            shape.check_version(field_name, shape.NVME_VERSION, self._template.version)
+            remedy = "use a newer template, or another storage class"
+            shape.check_version(field_name, shape.NVME_VERSION, self._template.version, remedy)
         controller, unit, slot = self._free.take(plan.name, wish.bus)
         self._key -= 1
         self._names[slot], self._sizes[slot] = plan.name, plan.size_gib

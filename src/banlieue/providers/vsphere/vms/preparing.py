@@ -108,24 +108,21 @@ class Preparing:
         spec = cold(plan, live)
         if spec is not None:
             return self.work.reconfigure(moid, "reconfigure", spec)
-        return self._pci(plan, live)
+        return self._late_devices(plan, live)
 
-    def _pci(self, plan: Plan, live: Live) -> Task | None:
-        """Add PCI devices that are missing, as hardware of before the upgrade could not have."""
-        if not plan.spec.pci_device_labels:
-            return None
-        places = self.work.machines.places.get()
-        cluster = placement.cluster_of(places, plan)
-        changes = shape.pci_changes(
-            plan.spec.pci_device_labels,
-            live.found.get(DEVICES) or (),
-            self.offers.pci(plan, cluster),
-        )
+    def _late_devices(self, plan: Plan, live: Live) -> Task | None:
+        """Add devices that are missing, such as those that need the upgraded hardware."""
+        attached, labels = live.found.get(DEVICES) or (), plan.spec.pci_device_labels
+        changes = shape.tpm(plan, attached)
+        if labels:
+            places = self.work.machines.places.get()
+            offered = self.offers.pci(plan, placement.cluster_of(places, plan))
+            changes += shape.pci_changes(labels, attached, offered)
         if not changes:
             return None
         spec = vim.vm.ConfigSpec(
             deviceChange=changes,
-            memoryReservationLockedToMax=True,
+            memoryReservationLockedToMax=True if labels else None,
             changeVersion=live.record.change_version,
         )
         return self.work.reconfigure(live.record.moid, "reconfigure", spec)

@@ -63,7 +63,7 @@ def config(plan: Plan, template: Template) -> dict[str, Any]:
     if secure and not is_efi:
         raise _invalid("features: SecureBoot needs firmware efi; set firmware to efi-secure")
     if _has(plan, Feature.TPM):
-        _check_tpm(template, is_efi=is_efi)
+        _check_tpm(plan, template, is_efi=is_efi)
     return {
         "firmware": _EFI if is_efi else plan.firmware,
         "bootOptions": vim.vm.BootOptions(efiSecureBootEnabled=secure) if is_efi else None,
@@ -76,9 +76,9 @@ def config(plan: Plan, template: Template) -> dict[str, Any]:
     }
 
 
-def tpm(plan: Plan, template: Template) -> list[Any]:
-    """The addition of a trusted platform module, unless the template has one."""
-    present = any(isinstance(it, vim.vm.device.VirtualTPM) for it in template.devices)
+def tpm(plan: Plan, attached: Iterable[Any]) -> list[Any]:
+    """The addition of a trusted platform module, unless there is one."""
+    present = any(isinstance(it, vim.vm.device.VirtualTPM) for it in attached)
     if present or not _has(plan, Feature.TPM):
         return []
     return [
@@ -186,19 +186,24 @@ def _pci(key: int, label: str, kinds: tuple[PciDevice, ...]) -> Any:  # noqa: AN
     )
 
 
-def check_version(field: str, needed: int, present: str | None) -> None:
+def check_version(
+    field: str,
+    needed: int,
+    present: str | None,
+    remedy: str = "raise hardwareVersion, or use a newer template",
+) -> None:
     """Raise `InvalidSpec` unless the hardware version suffices for a field."""
     if present and version_number(present) < needed:
         raise _invalid(
-            f"{field} needs virtual hardware vmx-{needed} or later, and this is {present}; "
-            "set hardwareVersion, or use a newer template"
+            f"{field} needs virtual hardware vmx-{needed} or later, and this is {present}; {remedy}"
         )
 
 
-def _check_tpm(template: Template, *, is_efi: bool) -> None:
+def _check_tpm(plan: Plan, template: Template, *, is_efi: bool) -> None:
     if not is_efi:
         raise _invalid("features: TPM needs firmware efi; set firmware to efi or efi-secure")
-    check_version("features: TPM", TPM_VERSION, template.version)
+    coming = upgrade_to(plan, template.version) or template.version
+    check_version("features: TPM", TPM_VERSION, coming)
 
 
 def _has(plan: Plan, feature: Feature) -> bool:
