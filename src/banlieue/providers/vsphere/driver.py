@@ -24,6 +24,7 @@ from banlieue.providers.vsphere.places.folders import Folders, Home
 from banlieue.providers.vsphere.places.inventory import InventoryCache, read_inventory
 from banlieue.providers.vsphere.places.offers import Offers
 from banlieue.providers.vsphere.places.policies import Policies, declared
+from banlieue.providers.vsphere.places.references import References
 from banlieue.providers.vsphere.places.tagged import Tagged
 from banlieue.providers.vsphere.places.tagged import declared as named_tags
 from banlieue.providers.vsphere.places.templates import Templates
@@ -102,7 +103,8 @@ class VSphereDriver:
             tags=tags, named=named_tags(capabilities), reader=partial(read_inventory, kind=kind)
         )
         self._places = InventoryCache(session, monotonic, age, reader, policies.attach)
-        self._templates = Templates(session, self._census, monotonic, timings.inventory)
+        references = References(rest=self._rest, tags=tags, monotonic=monotonic, max_age=age)
+        self._templates = Templates(session, self._census, monotonic, age, references)
         self._machines = Machines(
             session=session,
             records=self._records,

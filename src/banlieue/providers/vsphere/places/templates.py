@@ -1,4 +1,4 @@
-"""Templates: found by name, path or id, with what a clone of them needs to know."""
+"""Templates: found by name, path, id or reference, with what a clone of them needs to know."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +18,7 @@ from banlieue.providers.vsphere.places.inventory import (
     Inventory,
     below,
 )
+from banlieue.providers.vsphere.places.references import References
 from banlieue.providers.vsphere.places.stores import anywhere
 from banlieue.providers.vsphere.watching.census import Census, Entry
 from banlieue.sdk.errors import NeedsOperator
@@ -86,8 +87,10 @@ class Templates:
         census: Census,
         monotonic: Callable[[], float],
         max_age: float,
+        references: References | None = None,
     ) -> None:
         self._session = session
+        self._references = references
         self._monotonic = monotonic
         self._max_age = max_age
         self._census = census
@@ -146,7 +149,8 @@ class Templates:
         return found
 
     def _read_all(self, wanted: str, places: Inventory, datacenter: Datacenter) -> list[Template]:
-        hits = _candidates(self._census.all(), wanted, places, datacenter)
+        ids = self._references.resolve(wanted) if self._references else None
+        hits = _candidates(self._census.all(), wanted, places, datacenter, ids)
         found = []
         for entry in [entry for entry in hits if entry.template] or hits:
             try:
@@ -224,9 +228,13 @@ class Templates:
 
 
 def _candidates(
-    entries: tuple[Entry, ...], wanted: str, places: Inventory, datacenter: Datacenter
+    entries: tuple[Entry, ...],
+    wanted: str,
+    places: Inventory,
+    datacenter: Datacenter,
+    ids: frozenset[str] | None = None,
 ) -> list[Entry]:
-    """VMs and templates of a datacenter that a name, path or id means."""
+    """VMs and templates of a datacenter that a name, path or id means, or that have those ids."""
 
     def here(found: Iterable[Entry]) -> list[Entry]:
         return [
@@ -235,6 +243,8 @@ def _candidates(
             if (place := places.datacenter_of(entry.folder)) and place.id == datacenter.id
         ]
 
+    if ids is not None:
+        return here(entry for entry in entries if entry.moid in ids)
     uuid = wanted.lower()
     by_id = here(entry for entry in entries if wanted == entry.moid or uuid == entry.uuid)
     by_name = by_id or here(entry for entry in entries if entry.name == wanted)
