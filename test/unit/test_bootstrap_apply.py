@@ -240,7 +240,7 @@ async def test_an_api_server_that_is_away_for_a_moment_is_asked_again(
         else:
             await bench.apply(plan)
         undo()
-    assert sum("trying again" in line for line in bench.said) == 3
+    assert sum("trying again" in line for line in bench.said) >= 3
 
 
 async def test_one_that_stays_away_ends_it(bench: Bench, plan: list[Object]) -> None:

@@ -1,5 +1,6 @@
 """Applies a plan: looks first, refuses what would harm, then writes in order and waits."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -71,7 +72,7 @@ async def apply(tools: Tools, plan: Sequence[Obj], how: How) -> Outcome:
         ApiError: the API server refused an object.
     """
     await check_cluster(tools, plan)
-    live = [await _settled(tools, obj) for obj in plan]
+    live = await asyncio.gather(*(_settled(tools, obj) for obj in plan))
     if not how.downgrade:
         _check_kinds(plan, live)
     if not how.force:
@@ -96,7 +97,7 @@ async def differences(tools: Tools, plan: Sequence[Obj], *, force: bool) -> list
         BootstrapError: somebody else set a field otherwise, and it is not forced.
     """
     await check_cluster(tools, plan)
-    live = [await tools.find(obj) for obj in plan]
+    live = await asyncio.gather(*(tools.find(obj) for obj in plan))
     if not force:
         await _check_conflicts(tools, plan, live)
     found = []
@@ -143,14 +144,9 @@ def _check_kinds(plan: Sequence[Obj], live: Sequence[Obj | None]) -> None:
 
 
 async def _check_conflicts(tools: Tools, plan: Sequence[Obj], live: Sequence[Obj | None]) -> None:
-    found = []
-    for obj, before in zip(plan, live, strict=True):
-        if before is None:
-            continue
-        try:
-            await _offer(tools, obj, dry_run=True)
-        except Conflict as error:
-            found.append(f"{title(obj)}: {error.message}")
+    there = [obj for obj, before in zip(plan, live, strict=True) if before is not None]
+    told = await asyncio.gather(*(_conflict(tools, obj) for obj in there))
+    found = [text for text in told if text]
     if found:
         more = len(found) - _SHOWN_CONFLICTS
         listed = [*found[:_SHOWN_CONFLICTS], *([f"and {more} objects more"] if more > 0 else [])]
@@ -160,6 +156,14 @@ async def _check_conflicts(tools: Tools, plan: Sequence[Obj], live: Sequence[Obj
             + "\nSet them there, or take them over with --force-conflicts (what kubectl applied "
             "before, this command then owns)"
         )
+
+
+async def _conflict(tools: Tools, obj: Obj) -> str:
+    try:
+        await _offer(tools, obj, dry_run=True)
+    except Conflict as error:
+        return f"{title(obj)}: {error.message}"
+    return ""
 
 
 async def _settled(tools: Tools, obj: Obj) -> Obj | None:

@@ -1,0 +1,331 @@
+"""`banlieue bootstrap` on a real API server that nothing was installed on before."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from banlieue.api import names
+from banlieue.api.kinds import KINDS
+from banlieue.api.meta import ResourceObject
+from banlieue.bootstrap import leftovers
+from banlieue.bootstrap.kinds import lost_fields
+from banlieue.bootstrap.objects import key_of, title
+from banlieue.bootstrap.plan import Target, definitions, operator_plan, provider_plan
+from banlieue.bootstrap.release import Release
+from banlieue.cli import main
+from banlieue.sdk.simulated.models import KINDS as SIMULATED_KINDS
+from hack.components import CONFIG, ROOT, backends, build
+from test.kit.controlplane import ControlPlane
+from test.kit.filled import variants
+from test.kit.kube import Kube, Object
+from test.kit.stack import provider_class
+from test.kit.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+SYSTEM = "banlieue-system"
+RELEASE = Release.of("v9", "registry.example")
+OLDER = ROOT / "test" / "kit" / "older_kinds.yaml"
+
+
+class Place:
+    """One cluster, and whether banlieue is installed in it; each command is run as by its admin."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self.control_plane = control_plane
+        self.kube = control_plane.kube
+        self.kubectl = control_plane.kubectl
+        self.installed = False
+
+    def run(self, *arguments: str, kubeconfig: Path | None = None) -> Result:
+        if not main.cli.commands:
+            main._register()
+        environment = {"KUBECONFIG": str(kubeconfig or self.control_plane.kubeconfig)}
+        return CliRunner().invoke(main.cli, ["bootstrap", *arguments], env=environment)
+
+    def succeed(self, *arguments: str) -> Result:
+        told = self.run(*arguments)
+        assert told.exit_code == 0, told.output
+        return told
+
+    def install(self) -> None:
+        if not self.installed:
+            self.succeed("operator", "--no-wait")
+        self.installed = True
+        self.kube.resources()
+
+    def uninstall(self, namespace: str = SYSTEM) -> None:
+        self.succeed("uninstall", "--include-namespace", "--namespace", namespace)
+        self.installed = False
+        assert ours(self.kube) == []
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A cluster of these tests' own."""
+    with ControlPlane(tmp_path_factory.mktemp("own")) as control_plane:
+        yield Place(control_plane)
+
+
+@pytest.fixture
+def empty(place: Place) -> Place:
+    """Nothing of ours is there, not even a kind."""
+    if place.installed:
+        place.uninstall()
+    return place
+
+
+@pytest.fixture
+def installed(place: Place) -> Place:
+    """The operator's path is there, as this version has it."""
+    place.install()
+    return place
+
+
+def printed(*arguments: str) -> str:
+    """What --dry-run prints to somebody who has no cluster at all."""
+    told = subprocess.run(
+        [sys.executable, "-m", "banlieue", "bootstrap", *arguments, "--dry-run"],
+        env={"PATH": "/nonexistent", "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert told.stderr == ""
+    return told.stdout
+
+
+def ours(kube: Kube) -> list[str]:
+    """Everything with our label, and our kinds."""
+    kinds = [str(it.kind) for it in leftovers.KINDS]
+    selector = "app.kubernetes.io/part-of=banlieue"
+    found = [it for kind in kinds for it in kube.list(kind, label_selector=selector)]
+    definitions = kube.list("CustomResourceDefinition")
+    return [title(it) for it in (*found, *definitions) if "banlieue" in it["metadata"]["name"]]
+
+
+def in_cluster(kube: Kube, obj: Object) -> Object | None:
+    meta = obj["metadata"]
+    return kube.find(obj["kind"], meta["name"], meta.get("namespace"))
+
+
+# The same objects by every path
+
+
+def by_title(objects: Any) -> dict[str, Object]:  # noqa: ANN401 - any iterable of YAML documents
+    return {title(obj): obj for obj in objects}
+
+
+def test_config_builds_the_very_objects_that_bootstrap_installs() -> None:
+    """`infrastructure-components.yaml` of a release is this build, too."""
+    built = yaml.safe_load_all(build(CONFIG / "default", RELEASE.version, RELEASE.image))
+    planned = operator_plan(Target(release=RELEASE))
+    assert by_title(built) == by_title(planned)
+
+
+@pytest.mark.parametrize("backend", sorted(backends()))
+def test_config_builds_the_very_static_provider_that_bootstrap_installs(backend: str) -> None:
+    built = by_title(yaml.safe_load_all(build(backends()[backend], RELEASE.version, RELEASE.image)))
+    planned = by_title(provider_plan(backend, Target(release=RELEASE)))
+    beside = {it: planned.pop(it) for it in sorted(planned.keys() - built.keys())}
+    assert built == planned
+    assert {it["kind"] for it in beside.values()} == {"ClusterRole", "Namespace"}
+    default = by_title(operator_plan(Target(release=RELEASE)))
+    for name, obj in beside.items():
+        obj["metadata"]["labels"].pop(names.LABEL_IN_USE, None)
+        assert obj == default[name], "roles are those of every install"
+
+
+# Into an empty cluster
+
+
+def test_the_stream_of_gitops_and_then_the_command(empty: Place) -> None:
+    """Elsewhere than by default. What kubectl set stays kubectl's until it is taken over."""
+    where = ("--namespace", "elsewhere")
+    stream, beside = printed("operator", *where), printed("provider", "simulated", *where)
+    for text in (stream, beside):
+        empty.kubectl("apply", "-f", "-", input=text)
+        for obj in yaml.safe_load_all(text):
+            assert in_cluster(empty.kube, obj), title(obj)
+    second = empty.run("operator", "--no-wait")
+    assert second.exit_code == 1
+    assert "installed in namespace elsewhere already" in second.output
+
+    refused = empty.run("operator", "--no-wait", "--version", "v8", *where)
+    assert refused.exit_code == 1
+    for part in ("kubectl-client-side-apply", "--force-conflicts", "nothing was changed"):
+        assert part in refused.output
+    deployment = empty.kube.get("deployments", "banlieue-controller", "elsewhere")
+    assert deployment["metadata"]["generation"] == 1, "and nothing was"
+    empty.succeed("operator", "--no-wait", "--force-conflicts", *where)
+    again = empty.succeed("operator", "--no-wait", *where)
+    assert again.output.endswith(" unchanged\n")
+    managers = "jsonpath={.items[*].metadata.managedFields[*].manager}"
+    deployments = empty.kubectl("get", "deployments", "-n", "elsewhere", "-o", managers)
+    assert deployments.split().count("kubectl-client-side-apply") == 1, "the static provider's"
+    empty.uninstall("elsewhere")
+
+
+def test_an_install_and_then_an_upgrade_over_what_others_set(empty: Place) -> None:
+    plan = operator_plan(Target())
+    first = empty.succeed("operator", "--no-wait")
+    empty.installed = True
+    assert first.output.splitlines()[-1] == f"{len(plan)} created"
+    assert empty.succeed("operator", "--no-wait").output == f"{len(plan)} unchanged\n"
+
+    newer = ("--version", "v9", "--registry", "registry.example")
+    shown = empty.run("operator", "--diff", *newer)
+    assert shown.exit_code == 1
+    assert "+        image: registry.example/banlieue:v9" in shown.output
+    deployment = ("deployment", "banlieue-controller", "-n", SYSTEM)
+    assert "v9" not in empty.kubectl("get", *deployment, "-o", "yaml"), "it was only shown"
+
+    empty.kubectl("scale", *deployment, "--replicas=3")
+    refused = empty.run("operator", "--no-wait", *newer)
+    assert refused.exit_code == 1
+    for part in (f"Deployment {SYSTEM}/banlieue-controller", 'with "kubectl"', ".spec.replicas"):
+        assert part in refused.output
+    assert len(refused.output.splitlines()) == 3
+    forced = empty.succeed("operator", "--no-wait", "--force-conflicts", *newer)
+    assert forced.output.splitlines()[-1] == f"{len(plan)} changed"
+    found = empty.kube.get("deployments", "banlieue-controller", SYSTEM)
+    assert found["spec"]["replicas"] == 1
+
+
+def test_nobody_without_the_rights_changes_anything(installed: Place) -> None:
+    nobody = installed.control_plane.kubeconfig_for_user("nobody")
+    before = ours(installed.kube)
+    for arguments in (("operator", "--no-wait"), ("uninstall",)):
+        told = installed.run(*arguments, kubeconfig=nobody)
+        assert told.exit_code == 1
+        assert 'User "nobody" cannot' in told.output
+        assert len(told.output.splitlines()) == 1
+    assert ours(installed.kube) == before
+
+
+# Without the operator
+
+
+def allowed(kube: Kube, verb: str, resource: str, namespace: str, group: str = "") -> bool:
+    asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+    review = kube.create(
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "metadata": {},
+            "spec": {"resourceAttributes": asked},
+        }
+    )
+    return bool(review["status"]["allowed"])
+
+
+def test_a_grant_opens_one_namespace_for_reading(installed: Place) -> None:
+    installed.succeed("provider", "simulated", "--no-wait")
+    account = installed.control_plane.kubeconfig_for_service_account(
+        SYSTEM, "banlieue-provider-simulated"
+    )
+    with closing(Kube(account)) as provider:
+        assert not allowed(provider, "get", "secrets", "default")
+        installed.succeed("grant", "-n", "default")
+        wait_until(lambda: allowed(provider, "get", "secrets", "default"), 10, "the grant")
+        for verb in ("list", "watch", "patch", "create", "delete"):
+            assert not allowed(provider, verb, "secrets", "default"), verb
+        assert not allowed(provider, "get", "secrets", "kube-system")
+        assert not allowed(provider, "patch", "providers", "default", names.GROUP)
+        installed.succeed("grant", "-n", "default", "--secret", "one")
+        wait_until(lambda: not allowed(provider, "get", "secrets", "default"), 10, "one only")
+
+
+def test_a_missing_namespace_of_a_tenant_is_told(installed: Place) -> None:
+    told = installed.run("grant", "-n", "nowhere")
+    assert told.exit_code == 1
+    assert 'namespaces "nowhere" not found' in told.output
+
+
+# Uninstall
+
+
+def test_uninstall_refuses_while_somebody_would_lose_something(installed: Place) -> None:
+    kube = installed.kube
+    vm: Object = {"apiVersion": "banlieue.io/v1alpha1", "kind": "VirtualMachine"}
+    vm["metadata"] = {"namespace": "default", "name": "db-1"}
+    kube.create({**vm, "spec": {"classRef": {"name": "c"}, "imageRef": {"name": "i"}}})
+    held = provider_class("simulated", "Simulated")
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    kube.create(held)
+    before = ours(kube)
+    told = installed.run("uninstall")
+    assert told.exit_code == 1
+    assert "VirtualMachine default/db-1" in told.output
+    kube.delete("virtualmachines", "db-1", "default")
+    told = installed.run("uninstall")
+    assert told.exit_code == 1
+    assert "ProviderClass simulated" in told.output
+    left = ours(kube)
+    kube.patch("providerclasses", "simulated", {"metadata": {"finalizers": None}})
+    kube.delete("providerclasses", "simulated")
+    assert left == before
+
+
+# Kinds of an older version with stored objects
+
+
+def test_an_upgrade_of_the_kinds_changes_no_stored_object(empty: Place) -> None:
+    kube = empty.kube
+    older = list(yaml.safe_load_all(OLDER.read_text(encoding="utf-8")))
+    kube.apply_crds(older)
+    kube.resources()
+    stored = [it for kind in _kinds(older) for it in _store(kube, kind)]
+    assert {it["kind"] for it in stored} == {it["spec"]["names"]["kind"] for it in older}
+    before = [_find(kube, it) for it in stored]
+    try:
+        empty.succeed("operator", "--no-wait", "--force-conflicts")
+        empty.installed = True
+        kube.resources()
+        after = [_find(kube, it) for it in stored]
+    finally:
+        for obj in stored:
+            kube.delete(obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace"))
+    assert after == before, "not even a resourceVersion"
+
+
+def test_no_version_forgets_a_field_of_an_older_one() -> None:
+    now = {it["metadata"]["name"]: it for it in definitions()}
+    for older in yaml.safe_load_all(OLDER.read_text(encoding="utf-8")):
+        assert lost_fields(older, now[older["metadata"]["name"]]) == []
+
+
+def _kinds(older: list[Object]) -> list[type[ResourceObject]]:
+    named = {it["spec"]["names"]["kind"] for it in older}
+    return [kind for kind in (*KINDS, *SIMULATED_KINDS) if kind.__name__ in named]
+
+
+def _store(kube: Kube, kind: type[ResourceObject]) -> Iterator[Object]:
+    """Objects with everything in them that the server's version of the kind knows."""
+    for number, filled in enumerate(variants(kind)):
+        obj = filled.to_api()
+        obj["metadata"] = {"name": f"stored-{number}"}
+        if "deletionProtection" in obj["spec"]:
+            obj["spec"]["deletionProtection"] = False  # it has to go in the end
+        namespace = "default" if kind.resource.namespaced else None
+        path = kube.resource(kind.resource.plural).path(namespace)
+        ignoring = {"fieldValidation": "Ignore", "fieldManager": "somebody"}
+        created = kube.request("POST", path, query=ignoring, body=obj)
+        assert created["spec"]
+        if "status" in obj:
+            where = f"{path}/{created['metadata']['name']}/status"
+            body = {**created, "status": obj["status"]}
+            created = kube.request("PUT", where, query=ignoring, body=body)
+        yield created
+
+
+def _find(kube: Kube, obj: Object) -> Object:
+    return kube.get(obj["kind"], obj["metadata"]["name"], key_of(obj).namespace or None)
