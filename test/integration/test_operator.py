@@ -366,6 +366,11 @@ def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
         with pytest.raises(KubeError, match="in-use"):
             kube.delete("namespaces", elsewhere)
 
+        given_up = {"metadata": {"labels": {"banlieue.io/in-use": "false"}}}
+        kube.patch("namespaces", elsewhere, given_up)
+        tried = kube.request("DELETE", f"/api/v1/namespaces/{elsewhere}", query={"dryRun": "All"})
+        assert tried["metadata"]["name"] == elsewhere
+
         kube.delete(PROVIDERS, "far", elsewhere, propagation="Foreground")
         told = operated.workload("far", elsewhere, reason="ProviderInUse")
         assert "1 machines" in told["message"]

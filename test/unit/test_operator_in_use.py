@@ -61,6 +61,20 @@ async def test_a_label_that_was_taken_off_comes_back() -> None:
     assert labelled(world) == [SYSTEM]
 
 
+async def test_who_gives_the_machines_up_is_not_overruled() -> None:
+    world = OperatorWorld()
+    key = world.register()
+    world.use(key)
+    await world.settle()
+    given_up = {names.LABEL_IN_USE: "false"}
+    world.api.edit(NAMESPACES, Key("", SYSTEM), lambda obj: obj["metadata"].update(labels=given_up))
+    await world.settle()
+    assert labelled(world) == []
+    world.use(key, used=False)
+    await world.settle()
+    assert (world.api.peek(NAMESPACES, Key("", SYSTEM)) or {})["metadata"].get("labels") == {}
+
+
 async def test_a_label_nobody_needs_goes_at_the_next_start() -> None:
     world = OperatorWorld()
     key = world.register()

@@ -1,6 +1,7 @@
 """Labels the namespaces that hold a Provider with machines, so that they cannot be deleted.
 
-A ValidatingAdmissionPolicy refuses the deletion of a namespace with the label.
+A ValidatingAdmissionPolicy refuses the deletion of a namespace with the label. Whoever gives the
+machines up says so by another value of it, which is left as it is while the namespace is in use.
 """
 
 from collections.abc import Iterable
@@ -45,10 +46,12 @@ def _ops(obj: Obj, *, in_use: bool) -> list[Op]:
     path = f"/metadata/labels/{LABEL_IN_USE.replace('/', '~1')}"
     if in_use and labels is None:
         return [{"op": "add", "path": "/metadata/labels", "value": {LABEL_IN_USE: VALUE}}]
-    there = (labels or {}).get(LABEL_IN_USE)
-    if in_use and there != VALUE:
-        return [{"op": "add", "path": path, "value": VALUE}]
-    return [{"op": "remove", "path": path}] if there is not None and not in_use else []
+    there = LABEL_IN_USE in (labels or {})
+    if there == in_use:
+        return []
+    return [
+        {"op": "add", "path": path, "value": VALUE} if in_use else {"op": "remove", "path": path}
+    ]
 
 
 def _in_use(provider: Obj) -> bool:
