@@ -58,8 +58,12 @@ def check(document: bytes) -> Json:
     version = _section(body, "ignition", "ignition").get("version")
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise _invalid("needs ignition.version 3.x, such as 3.4.0, or 2.x")
+    _is_replaced(body)
     for section, entries, key in _entries(body):
         _check_entries(section, entries, key, unique=version.startswith("3."))
+    for number, user in enumerate(_section(body, "passwd", "passwd").get("users") or ()):
+        if not isinstance(user.get("sshAuthorizedKeys") or [], list):
+            raise _invalid(f"passwd.users[{number}].sshAuthorizedKeys must be a list")
     return body
 
 
@@ -123,7 +127,7 @@ def complete(
     """
     body = check(document)
     version = str(body["ignition"]["version"])
-    if (body["ignition"].get("config") or {}).get("replace"):
+    if _is_replaced(body):
         # Nothing beside it would count, so the document as a whole is merged into ours.
         body = _around(document, version)
     additions: tuple[tuple[str, str, str, list[Json]], ...] = (
@@ -135,6 +139,12 @@ def complete(
     if keys:
         _add_keys(body, keys)
     return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _is_replaced(body: Json) -> bool:
+    """Whether all of the document but this gives way to another one; empty objects say nothing."""
+    config = _section(body["ignition"], "config", "ignition.config")
+    return bool(_section(config, "replace", "ignition.config.replace").get("source"))
 
 
 def _around(document: bytes, version: str) -> Json:

@@ -103,10 +103,13 @@ def _ethernet(card: Card, routes: Sequence[Gateway]) -> dict[str, Any]:
         "dhcp6": card.asks(IPV6, "dhcp"),
         "accept-ra": card.asks(IPV6, *_AUTOMATIC),
     }
+    plain = next((it for it in routes if it.family == IPV6 and not (it.metric or it.on_link)), None)
     names = {"addresses": list(nic.nameservers), "search": list(nic.search_domains)}
     optional: tuple[tuple[str, Any], ...] = (
         ("addresses", [with_prefix(plan) for plan in card.fixed]),
-        ("routes", [_route(route) for route in routes]),
+        # Older cloud-init, of Debian 12 and Photon 5 for two, takes `::/0` in routes for `::/64`.
+        ("gateway6", plain.address if plain else None),
+        ("routes", [_route(route) for route in routes if route is not plain]),
         ("nameservers", {key: value for key, value in names.items() if value}),
         ("mtu", nic.mtu),
         ("optional", not card.expected),

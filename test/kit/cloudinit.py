@@ -1,0 +1,120 @@
+"""What cloud-init itself makes of a VM's first-boot data; needs Debian's package `cloud-init`."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from test.kit.guestdata import environment
+
+_PYTHON: Final = "/usr/bin/python3"
+_PROGRAM: Final = Path(__file__).with_name("cloudinit_guest.py")
+_TIMEOUT: Final = 60.0
+_NOBODY: Final = 65534
+_MISSING: Final = (
+    "cloud-init is not there; get it with "
+    "`apt-get install -y --no-install-recommends cloud-init` (Debian, Ubuntu)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of user or vendor data, as its handler gets it."""
+
+    type: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a booting guest has found.
+
+    Attributes:
+        complaints: What the schema says of parts that are cloud-config.
+        network: The network configuration as parsed.
+        files: Files written by each of cloud-init's renderers: netplan, eni, networkd, sysconfig.
+        template: `{{ ds.meta_data.provider_id }} {{ v1.instance_id }}`, rendered.
+    """
+
+    found: bool
+    instance_id: str = ""
+    hostname: str = ""
+    keys: tuple[str, ...] = ()
+    user_data: tuple[Part, ...] = ()
+    vendor_data: tuple[Part, ...] = ()
+    complaints: tuple[str, ...] = ()
+    network: Mapping[str, Any] | None = None
+    files: Mapping[str, Mapping[str, str]] | None = None
+    template: str = ""
+
+
+class CloudInitError(AssertionError):
+    """cloud-init is not there, or failed at what it was given."""
+
+
+def read(*extra_configs: Mapping[str, str]) -> tuple[Reading, ...]:
+    """Have cloud-init's VMware datasource read the keys of VMs, and render what it found.
+
+    It runs as nobody where that can be, so that it writes nowhere but where it is told to.
+
+    Raises:
+        CloudInitError: cloud-init is not installed, or fails.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        environments = [environment(it) for it in extra_configs]
+        asked = {"environments": environments, "directory": directory}
+        harmless: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            os.chown(directory, _NOBODY, _NOBODY)
+            harmless = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+        run = subprocess.run(
+            # As text, since nobody may be unable to read this tree.
+            [_PYTHON, "-I", "-c", _PROGRAM.read_text(encoding="utf-8")],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+            cwd=directory,
+            **harmless,
+        )
+    if run.returncode:
+        _check_installed()
+        raise CloudInitError(f"cloud-init failed:\n{run.stderr[-4000:]}")
+    return tuple(map(_reading, json.loads(run.stdout)))
+
+
+def _reading(told: Mapping[str, Any]) -> Reading:
+    if not told["found"]:
+        return Reading(found=False)
+    return Reading(
+        found=True,
+        instance_id=told["instanceId"],
+        hostname=told["hostname"],
+        keys=tuple(told["keys"]),
+        user_data=tuple(Part(**part) for part in told["userData"]),
+        vendor_data=tuple(Part(**part) for part in told["vendorData"]),
+        complaints=tuple(told["complaints"]),
+        network=told["network"],
+        files=told["files"],
+        template=told["template"],
+    )
+
+
+def _check_installed() -> None:
+    """Missing is an error with a remedy, so that nobody takes a skip for a pass."""
+    try:
+        run = subprocess.run(
+            [_PYTHON, "-I", "-c", "import cloudinit.sources.DataSourceVMware"],
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except OSError as error:
+        raise CloudInitError(_MISSING) from error
+    if run.returncode:
+        raise CloudInitError(_MISSING)
