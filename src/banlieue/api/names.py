@@ -35,6 +35,9 @@ LABEL_PROVIDER = f"{GROUP}/provider"
 LABEL_AGGREGATE_TO_CONTROLLER = f"{GROUP}/aggregate-to-controller"
 """On a ClusterRole: its rules are added to the controller's."""
 
+LABEL_GRANT = f"{GROUP}/grant"
+"""On a Role and its binding, value ``true``: a provider may read Secrets of machines to come."""
+
 LABEL_AGGREGATE_TO_PROVIDER = f"{GROUP}/aggregate-to-provider"
 """On a ClusterRole: its rules are added to those of providers, of all (`any`) or of a backend."""
 
@@ -69,6 +72,15 @@ ANNOTATION_ACCEPT_DATA_LOSS = f"{GROUP}/accept-data-disk-loss"
 
 ANNOTATION_RELEASE_PREVIOUS = f"{GROUP}/release-previous"
 """On a VirtualMachine, value ``true``: destroy the machine a move left behind."""
+
+ANNOTATION_RENEW_GRANT = f"{GROUP}/renew-grant"
+"""On a VirtualMachine or Machine, a time: grant its user data for another day from then on."""
+
+ANNOTATION_GRANT_OF = f"{GROUP}/grant-of"
+"""On a grant: namespace and name of the Provider it is for."""
+
+ANNOTATION_GRANT_NUMBER = f"{GROUP}/grant-number"
+"""On a grant: which of the Provider's grants in the namespace it is."""
 
 ANNOTATION_CONFIRMED_CLUSTER = f"{GROUP}/confirmed-cluster"
 """On ConfigMap banlieue-installation: uid of the cluster in which somebody confirmed it."""
@@ -156,6 +168,17 @@ def provider_hash(provider_namespace: str, provider_name: str) -> str:
     return hashlib.sha256(f"{provider_namespace}/{provider_name}".encode()).hexdigest()[:16]
 
 
+def grant_name(provider_namespace: str, provider_name: str, number: int) -> str:
+    """Name the Role, and its binding, that let a Provider's process read user data.
+
+    Args:
+        provider_namespace: namespace of the Provider.
+        provider_name: its name.
+        number: which of its grants in the tenant's namespace.
+    """
+    return f"banlieue-provider-grant-{provider_hash(provider_namespace, provider_name)}-{number}"
+
+
 def provider_workload_name(
     backend: str, provider: str, namespace: str, install_namespace: str
 ) -> str:
@@ -211,6 +234,9 @@ BOOTSTRAP_DATA_KEY = "value"
 BOOTSTRAP_FORMAT_KEY = "format"
 
 DEFAULT_POWER_OFF_TIMEOUT_SECONDS = 300
+
+GRANT_SECONDS = 24 * 3600
+"""How long the Secrets of a machine's first boot are granted at most."""
 
 # Cluster API
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from banlieue.api import names
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.operator import classes
+from banlieue.operator.grants_roles import GrantsReconciler
 from banlieue.operator.hands import Hands
 from banlieue.operator.in_use import InUseReconciler
 from banlieue.operator.index import Index
@@ -51,6 +52,7 @@ class OperatorRole:
         return (
             WorkloadReconciler(self.services).controller(),
             InUseReconciler(self._ctx).controller(),
+            GrantsReconciler(self.services).controller(),
         )
 
     async def prepare(self) -> None:
