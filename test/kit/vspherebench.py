@@ -10,6 +10,7 @@ vCenter's answers. What went wrong on the way is kept in `told`.
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
@@ -49,7 +50,11 @@ T = TypeVar("T")
 NAMESPACE: Final = "team-a"
 PROVIDER: Final = Key(names.SYSTEM_NAMESPACE, "vc")
 DOMAIN: Final = "vc-dc0"
-QUICK: Final = Timings(read=0.8, longest_poll=1.0, poll_slack=0.5, gather=0.1, stream=0.1)
+QUICK: Final = Timings(read=10.0, longest_poll=1.0, poll_slack=9.0, gather=0.1, stream=0.1)
+IMPATIENT: Final = Timings(read=1.0, longest_poll=1.0, poll_slack=0.5, gather=0.1, stream=0.1)
+"""For calls that are to time out."""
+LOST_SECONDS: Final = 3.0
+"""How long a create without an answer may take to arrive."""
 PATIENCE: Final = 30.0
 
 
@@ -110,10 +115,10 @@ class VSphereBench:
     def __post_init__(self) -> None:
         self.api = MemoryApi(now=self.clock.now)
         self.recorder = MemoryRecorder()
-        self.creates = Creates(monotonic, 2 * self.timings.read)
+        self.creates = Creates(monotonic, LOST_SECONDS)
         self.identity = self.target.vcenter.instance_uuid
         self._open = contextlib.ExitStack()
-        self._seed = 0
+        self._seed = random.getrandbits(48)  # the vCenter is shared: no two mint one UUID
         self._minted: dict[str, str] = {}
         self._store_surroundings()
 
@@ -164,7 +169,7 @@ class VSphereBench:
         """Another process takes over, which knows nothing of what the first one sent."""
         self.stop()
         if forget:
-            self.creates = Creates(monotonic, 2 * self.timings.read)
+            self.creates = Creates(monotonic, LOST_SECONDS)
         self.start()
 
     def _opened(self) -> contextlib.AbstractContextManager[VSphereDriver]:
@@ -184,7 +189,11 @@ class VSphereBench:
     # What the reconciler asks for
 
     def open(self, key: Key) -> _Served | None:
-        return _Served(self) if key == PROVIDER else None
+        return self.open_one() if key == PROVIDER else None
+
+    def open_one(self) -> _Served:
+        """The Provider; calls of its driver run in threads, and their errors are kept."""
+        return _Served(self)
 
     def provider(self, key: Key) -> Provider | None:
         raw = self.api.peek(PROVIDERS, key)

@@ -193,17 +193,23 @@ class Session:
             raise Unreachable("the session was closed")
         return self._login
 
-    def run(self, call: Callable[[Login], T]) -> T:
+    def run(self, call: Callable[[Login], T], *, reads: bool = False) -> T:
         """Make calls within the login, and once more within a new one when it was ended.
 
-        Only `NotAuthenticated` leads to the repetition, which tells that nothing was carried out.
-        Raises what the vendor library raises.
+        `NotAuthenticated` leads to the repetition, which tells that nothing was carried out, and
+        for calls that only read also that another thread renewed the login, which ends the calls
+        of the old one. Raises what the vendor library raises.
         """
         login = self.login
         try:
             return call(login)
         except vim.fault.NotAuthenticated:
             return call(self.renew(login))
+        except faults.LOST:
+            renewed = self.login
+            if not reads or renewed.number == login.number:
+                raise
+            return call(renewed)
 
     def renew(self, ended: Login) -> Login:
         """Log in again unless another thread already did.

@@ -11,6 +11,7 @@ from typing import Any
 from pyVmomi import vim, vmodl
 
 from banlieue.providers.vsphere.client.session import Login, Session
+from banlieue.providers.vsphere.client.transport import Unreadable
 
 PAGE = 200
 """Objects per reply, so that one reply is decoded in a short burst."""
@@ -72,7 +73,7 @@ def read(session: Session, start: Mapping[str, type[Any]], paths: Sequence[str])
             propSet=[property_spec(kind, paths) for kind in types],
         )
 
-    return session.run(lambda login: _retrieve(login, spec(login)))
+    return session.run(lambda login: _retrieve(login, spec(login)), reads=True)
 
 
 def walk(
@@ -92,7 +93,7 @@ def walk(
         first = _COLLECTOR.ObjectSpec(obj=kind(start, login.ops), skip=False, selectSet=list(steps))
         return _COLLECTOR.FilterSpec(objectSet=[first], propSet=list(wanted))
 
-    return session.run(lambda login: _retrieve(login, spec(login)))
+    return session.run(lambda login: _retrieve(login, spec(login)), reads=True)
 
 
 def property_spec(kind: type[Any], paths: Iterable[str]) -> Any:  # noqa: ANN401 - a PropertySpec
@@ -125,8 +126,16 @@ def _retrieve(login: Login, spec: Any) -> list[Found]:  # noqa: ANN401 - a Filte
         found += [object_content(content) for content in answer.objects]
         if not answer.token:
             break
-        answer = collector.ContinueRetrievePropertiesEx(answer.token)
+        answer = _next_page(collector, answer.token)
     return found
+
+
+def _next_page(collector: Any, token: str) -> Any:  # noqa: ANN401 - a PropertyCollector, a RetrieveResult
+    try:
+        return collector.ContinueRetrievePropertiesEx(token)
+    except vmodl.fault.InvalidArgument as error:
+        # Nothing is wrong with anybody's spec: the page was taken, or waited too long.
+        raise Unreadable("the rest of a reply is there no more") from error
 
 
 def object_content(content: Any) -> Found:  # noqa: ANN401 - an ObjectContent
@@ -159,7 +168,7 @@ def find_by_uuid(session: Session, instance_uuid: str) -> tuple[str, ...]:
         )
         return tuple(moid(hit) for hit in hits or ())
 
-    return session.run(find)
+    return session.run(find, reads=True)
 
 
 def find_child(session: Session, folder: str, name: str) -> str | None:
@@ -170,7 +179,7 @@ def find_child(session: Session, folder: str, name: str) -> str | None:
         hit = index.FindChild(entity=vim.Folder(folder, login.ops), name=name)
         return moid(hit) if isinstance(hit, vim.VirtualMachine) else None
 
-    return session.run(find)
+    return session.run(find, reads=True)
 
 
 def granted(
@@ -195,4 +204,4 @@ def granted(
             for item in answer or ()
         }
 
-    return session.run(ask)
+    return session.run(ask, reads=True)

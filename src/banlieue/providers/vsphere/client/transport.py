@@ -33,11 +33,11 @@ IDLE_SECONDS = 60
 
 POOL_SIZE = 8
 
+# Not the further pages of a read: asking for a page takes it away, so a second time is an error.
 _READS = frozenset(
     {
         "RetrieveServiceContent",
         "RetrievePropertiesEx",
-        "ContinueRetrievePropertiesEx",
         "FindAllByUuid",
         "HasPrivilegeOnEntities",
     }

@@ -40,6 +40,15 @@ _ON_POOLS = ("Resource.AssignVMToPool",)
 _ON_DATASTORES = ("Datastore.AllocateSpace", "Datastore.Browse", "Datastore.FileManagement")
 _ON_NETWORKS = ("Network.Assign",)
 
+ROLE: Mapping[str, tuple[str, ...]] = {
+    "root": READ,
+    "virtualMachineFolders": _ON_VMS,
+    "resourcePools": _ON_POOLS,
+    "datastores": _ON_DATASTORES,
+    "networks": _ON_NETWORKS,
+}
+"""The least an account needs, by the kind of place; `config/vsphere/role.yaml` says the same."""
+
 _MOST_FOLDERS = 256
 
 
