@@ -298,6 +298,34 @@ async def test_a_lost_machine_object_is_made_again_and_finds_its_vm() -> None:
     assert said(world, "Ready") == ("True", "Ready")
 
 
+async def test_a_pin_edited_after_its_object_was_lost_leaves_no_vm_behind() -> None:
+    """The object made again has no identity yet, and its VM was taken over all the same."""
+    world = adopting_world(one={}, two={"backend": "that"})
+    vm = legacy(world)
+    adopt(world, vm.uuid, accepted=True, providerRef=pin("one"))
+    await world.settle()
+    world.api.drop(THIS, Key(NAMESPACE, "db-1"), force=True)
+    world.edit_vm(providerRef=pin("two"))
+    await world.settle()
+    machine = world.machine()
+    assert machine is not None
+    assert machine["spec"]["instance"]["uuid"] == vm.uuid
+    assert world.machine(kind=THAT) is None
+    assert world.status()["scheduled"]["providerName"] == "one"
+
+
+async def test_a_lost_status_says_again_where_the_vm_is_looked_for() -> None:
+    world = adopting_world(one={})
+    adopt(world, "nobody's", providerRef=pin("one"))
+    await world.settle()
+    assert said(world, "Ready") == ("False", "AdoptionNotFound")
+    world.api.edit(VIRTUAL_MACHINES, Key(NAMESPACE, "db-1"), lambda obj: obj.pop("status"))
+    world.restart()
+    await world.settle()
+    assert said(world, "Scheduled") == ("True", "Scheduled")
+    assert said(world, "Ready") == ("False", "AdoptionNotFound")
+
+
 async def test_an_adopted_vm_that_a_move_left_behind_is_released_and_not_destroyed() -> None:
     world = adopting_world(one={}, two={"backend": "that"})
     vm = legacy(world)

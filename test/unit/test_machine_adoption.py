@@ -523,6 +523,40 @@ async def test_a_lost_machine_object_finds_its_vm_by_the_mark(bench: MachineBenc
     assert snapshot(bench) == marked
 
 
+async def test_a_lost_object_finds_its_vm_even_while_the_provider_is_being_deleted(
+    bench: MachineBench,
+) -> None:
+    """Nothing new is adopted then, and what was adopted is what the deletion waits for."""
+    vm, other = existing(bench), existing(bench, "another")
+    adopting(bench, vm.uuid, accepted=True)
+    await bench.run()
+    bench.api.drop(SIMULATED_MACHINES, MACHINE, force=True)
+    bench.api.drop(PROVIDERS, PROVIDER)
+    bench.restart()
+    adopting(bench, vm.uuid, accepted=True)
+    await bench.run()
+    assert bench.condition("Ready") == ("True", "Ready")
+    adopting(bench, other.uuid, OTHER, accepted=True)
+    await bench.run(OTHER)
+    assert bench.condition("Ready", OTHER) == ("False", "ProviderDeleting")
+
+
+async def test_what_fails_again_and_again_for_one_reason_is_written_once(
+    bench: MachineBench,
+) -> None:
+    vm = existing(bench)
+    owner = Owner("installation-9", OWNER_VIRTUAL_MACHINE, "team-z", "secret-name")
+    bench.control("set_mark", vm=vm.id, mark=Mark(owner, vm.uuid).encode())
+    adopting(bench, vm.uuid, accepted=True)
+    await bench.run()
+    written = bench.machine()["metadata"]["resourceVersion"]
+    assert bench.condition("Ready") == ("False", "OwnershipConflict")
+    for _ in range(5):
+        await bench.run()
+        bench.clock.advance(100)
+    assert bench.machine()["metadata"]["resourceVersion"] == written
+
+
 async def test_a_read_only_provider_tells_what_is_and_takes_nothing_over(
     bench: MachineBench,
 ) -> None:

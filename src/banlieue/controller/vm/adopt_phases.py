@@ -7,6 +7,7 @@ from banlieue.controller.infra import blueprint
 from banlieue.controller.infra.adoption import choose_anew, demand, untaken
 from banlieue.controller.infra.kinds import Found, reference_to
 from banlieue.controller.infra.refer import remove_refused
+from banlieue.controller.scheduling import facts
 from banlieue.controller.scheduling.placement import Unplaced
 from banlieue.controller.vm.scope import Scope
 from banlieue.sdk.conditions import false
@@ -26,6 +27,8 @@ async def follow_pin(scope: Scope) -> Outcome:
     asked = Key(pin.namespace or scope.key.namespace, pin.name)
     if asked == where.provider or not untaken(machine) or scope.standing is None:
         return CONTINUE
+    if _was_taken(scope, scope.standing.id):
+        return CONTINUE
     decision = choose_anew(scope, demand(scope))
     target = scope.services.kind_at(asked)
     if isinstance(decision, Unplaced) or target is None:
@@ -41,6 +44,13 @@ async def follow_pin(scope: Scope) -> Outcome:
     await scope.write_status()
     scope.come_back(_SOON)
     return await remove_refused(scope, Found(kind, raw))
+
+
+def _was_taken(scope: Scope, installation_id: str) -> bool:
+    """Whether the VM was taken over by a machine object that was lost: then this one finds it."""
+    claims = scope.services.claims(facts.owner_digest(installation_id, scope.key))
+    initialization = scope.vm.status.initialization
+    return bool(claims or (initialization and initialization.provisioned))
 
 
 async def locate(scope: Scope) -> Outcome:

@@ -238,11 +238,13 @@ class Scope:
         """Let the status say about the place and the class what the machine object says."""
         machine, known = self.machine, self.vm.status.scheduled
         spec = machine.spec if machine else None
-        if spec is None or spec.provider_ref is None or spec.placement is None:
+        if spec is None or spec.provider_ref is None or (known and spec.placement is None):
             self.scheduled = known
             return
+        # A machine that adopts and has not found its VM names no failure domain yet.
+        domain = spec.placement.failure_domain if spec.placement else ""
         provider = Key(spec.provider_ref.namespace, spec.provider_ref.name)
-        self.record(Place(provider, spec.placement.failure_domain), spec.class_)
+        self.record(Place(provider, domain), spec.class_)
 
     def record(self, where: Place, snapshot: ClassSnapshot | None) -> None:
         """Let the status say where the machine is placed; an unchanged place keeps its time."""

@@ -22,7 +22,7 @@ from banlieue.sdk.machine.scope import Scope, owner_of, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
 from banlieue.sdk.powers import Adoption, Candidate
-from banlieue.sdk.provider.in_use import ensure_in_use
+from banlieue.sdk.provider.in_use import ensure_in_use, is_in_use
 
 _PENDING_SECONDS = 300.0
 """How often a VM that is to be adopted is looked at; an edit of the object does it at once."""
@@ -158,7 +158,9 @@ async def _claim(scope: Scope, found: Candidate) -> Outcome:
     uuid = found.state.uuid.lower()
     ref = replace(scope.ref(), uuid=uuid)
     await scope.open.call(lambda driver: epochs.check_alone(driver, ref))
-    await ensure_in_use(scope.ctx.api, scope.open.provider, manager=scope.manager)
+    if own_mark(ref, found.state) is None or not is_in_use(scope.open.provider):
+        # What was taken over is taken up again even while the Provider is being deleted.
+        await ensure_in_use(scope.ctx.api, scope.open.provider, manager=scope.manager)
     await writes.claim_instance(
         scope,
         Instance(

@@ -103,6 +103,8 @@ def status_of(report: Report) -> MachineStatus:
         generation=machine.metadata.generation,
         now=report.now,
     )
+    if status.model_copy(update={"failures": before.failures}) == before:
+        status.failures = before.failures  # that it failed once more is not worth a write
     return status
 
 
