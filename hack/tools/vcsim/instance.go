@@ -146,6 +146,7 @@ func (in *Instance) build() error {
 	if err := in.model.CreateInfrastructure(in.service.Context); err != nil {
 		return fmt.Errorf("create the inventory: %w", err)
 	}
+	in.connectOpaqueNetworks()
 	in.distinguishMachines()
 	if err := in.createTemplates(); err != nil {
 		return fmt.Errorf("create templates: %w", err)

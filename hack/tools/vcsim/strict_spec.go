@@ -366,3 +366,15 @@ func (b *strictBrowser) hosts(wanted *moRef) []moRef {
 func (o *Options) labelsOf(host string) []string {
 	return append(slices.Clone(o.PCI[""]), o.PCI[host]...)
 }
+
+// connectOpaqueNetworks lets all hosts see the opaque networks, which the simulator puts beside them.
+func (in *Instance) connectOpaqueNetworks() {
+	for _, entity := range in.registry().All("OpaqueNetwork") {
+		for _, other := range in.registry().All("HostSystem") {
+			host, ok := other.(*simulator.HostSystem)
+			if ok && !slices.Contains(host.Network, entity.Reference()) {
+				host.Network = append(host.Network, entity.Reference())
+			}
+		}
+	}
+}

@@ -75,6 +75,7 @@ _WANTED = (
             "config.distributedVirtualSwitch",
             "config.uplink",
             "config.segmentId",
+            "config.logicalSwitchUuid",
         ),
     ),
     property_spec(vim.DistributedVirtualSwitch, ("name", "uuid")),
@@ -190,7 +191,7 @@ class Network(Place):
     """A network a card can be put on.
 
     `port_group`, `switch_uuid` and the switch's name only on a distributed one; `opaque` is id and
-    type of one that another manager owns; `segment` is the id of an NSX segment.
+    type of one that another manager owns; `segment` and `logical_switch` are ids of an NSX segment.
     """
 
     port_group: str | None = None
@@ -198,6 +199,7 @@ class Network(Place):
     switch: str | None = None
     opaque: tuple[str, str] | None = None
     segment: str | None = None
+    logical_switch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +417,7 @@ def _port_groups(
                 switch_uuid=uuid,
                 switch=name,
                 segment=item.get("config.segmentId"),
+                logical_switch=item.get("config.logicalSwitchUuid"),
             ),
         )
 

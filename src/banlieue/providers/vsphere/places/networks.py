@@ -6,7 +6,7 @@ path, by managed object id, or by the id of the segment; `tag` by a tag it carri
 `category/name`. `adapter` is the kind of card.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 
 from banlieue.providers.vsphere.places.inventory import Cluster, Inventory, Network, below
@@ -58,6 +58,8 @@ def find(inventory: Inventory, cluster: Cluster, target: Target) -> Network:
         and (carriers is None or network.id in carriers)
     ]
     usable = [network for network in named if network.id in reachable]
+    groups = [it for it in inventory.networks.values() if it.id in reachable and it.logical_switch]
+    usable = list(dict.fromkeys(_as_port_group(network, groups) for network in usable))
     if len(usable) > 1:
         ways = ", ".join(sorted(_precisely(network) for network in usable))
         raise NotReachable(
@@ -90,14 +92,31 @@ def tags_of(inventory: Inventory, network: Network) -> frozenset[str] | None:
 
 def words(inventory: Inventory, network: Network) -> frozenset[str]:
     """Every value of `portGroup` that means a network."""
+    twins = (
+        other
+        for other in inventory.networks.values()
+        if other.opaque is not None and other.opaque[0] == network.logical_switch
+    )
+    return frozenset(word for it in (network, *twins) for word in _own_words(inventory, it))
+
+
+def _own_words(inventory: Inventory, network: Network) -> Iterator[str]:
     path = inventory.path(network.id)
     here = inventory.datacenter_of(network.id)
-    found = {network.id, network.name, network.segment, *(network.opaque or ())[:1]}
+    yield from filter(None, (network.id, network.name, network.segment, network.logical_switch))
+    yield from (network.opaque or ())[:1]
     if network.switch is not None:
-        found.add(f"{network.switch}/{network.name}")
+        yield f"{network.switch}/{network.name}"
     if here is not None and path:
-        found |= {"/".join(path), "/".join(("", here.name, "network", *path))}
-    return frozenset(filter(None, found))
+        yield "/".join(path)
+        yield "/".join(("", here.name, "network", *path))
+
+
+def _as_port_group(network: Network, groups: Iterable[Network]) -> Network:
+    """The port group a vCenter makes of an opaque network where it has one for the same segment."""
+    if network.opaque is None:
+        return network
+    return next((it for it in groups if it.logical_switch == network.opaque[0]), network)
 
 
 def of_words(inventory: Inventory, told: Collection[str]) -> Network | None:
@@ -111,9 +130,7 @@ def of_words(inventory: Inventory, told: Collection[str]) -> Network | None:
 
 
 def _is_meant(inventory: Inventory, network: Network, wanted: str, datacenter: str) -> bool:
-    if wanted in {network.id, network.name, network.segment, *(network.opaque or ())[:1]}:
-        return True
-    if network.switch is not None and wanted == f"{network.switch}/{network.name}":
+    if wanted in set(_own_words(inventory, network)):
         return True
     if "/" not in wanted:
         return False

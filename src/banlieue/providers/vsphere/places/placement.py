@@ -202,7 +202,8 @@ def _options(
         return _Option(disk, found, stores.wish(places, cluster, wanted))
     anywhere = stores.anywhere(places, cluster)
     beside = template.root.datastore if template.root else None
-    near = tuple(store for store in anywhere if store.id == beside)
+    is_root = not plan.disks or disk is plan.disks[0]
+    near = tuple(store for store in anywhere if is_root and store.id == beside)
     return _Option(disk, near or anywhere, Wish())
 
 
