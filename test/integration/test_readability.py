@@ -46,8 +46,8 @@ SPOILT: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
     ),
     "no-secret": (
         {"userData": {"secretRef": {"name": "missing"}}},
-        "WaitingForGrant",
-        "bind a Role",
+        "UserDataNotGranted",
+        "banlieue bootstrap grant -n team-a",
     ),
 }
 """What is wrong with a VirtualMachine, the reason it is told by, and what its message names."""

@@ -175,7 +175,7 @@ async def test_silence_that_becomes_distrust_is_told() -> None:
     await bench.stop()
 
 
-async def test_a_missing_grant_names_the_account_and_the_secret() -> None:
+async def test_a_missing_grant_names_the_account_the_secret_and_what_to_run() -> None:
     bench = MachineBench()
     user = "system:serviceaccount:banlieue-system:banlieue-provider-simulated"
 
@@ -189,7 +189,8 @@ async def test_a_missing_grant_names_the_account_and_the_secret() -> None:
     await bench.run(passes=5)
     conditions = bench.machine()["status"]["conditions"]
     (ready,) = [it for it in conditions if it["type"] == "Ready"]
-    assert ready["reason"] == "WaitingForGrant"
+    assert ready["reason"] == "UserDataNotGranted"
+    assert "`banlieue bootstrap grant -n team-a --provider" in ready["message"]
     assert "Secret first-boot" in ready["message"]
     assert "ServiceAccount banlieue-system/banlieue-provider-simulated" in ready["message"]
 

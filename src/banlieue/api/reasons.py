@@ -537,9 +537,8 @@ RESERVED = frozenset(
         Reason.WAITING_FOR_BOOTSTRAP_DATA,
         Reason.WAITING_FOR_CONTROL_PLANE_ENDPOINT,
         Reason.WAITING_FOR_OWNER,
-        # Address pools, static grants
+        # Address pools
         Reason.ADDRESS_POOL_EXHAUSTED,
-        Reason.USER_DATA_NOT_GRANTED,
         # Backends that ask, classes that changed their meaning, faults of ours
         Reason.STORAGE_MAPPING_CHANGED,
         Reason.NETWORK_MAPPING_CHANGED,

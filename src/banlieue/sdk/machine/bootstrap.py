@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import re
 from collections.abc import Mapping
 
 from pydantic import SecretBytes
@@ -12,8 +11,9 @@ from banlieue.api.reasons import Reason
 from banlieue.api.resources import SECRETS, VM_IMAGES
 from banlieue.api.v1alpha1.vmimage import BootstrapFormat, VMImage
 from banlieue.sdk.driver import Bootstrap
-from banlieue.sdk.errors import InvalidSpec, NeedsOperator, Transient
+from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.kube import Forbidden, Key, NotFound
+from banlieue.sdk.machine.granted import not_granted
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.seed.check import CLOUD_CONFIG, IGNITION, check
 
@@ -23,14 +23,13 @@ _READERS = {
     BootstrapFormat.CLOUD_INIT: CLOUD_CONFIG,
     BootstrapFormat.IGNITION: IGNITION,
 }
-_ACCOUNT = re.compile(r"system:serviceaccount:(?P<namespace>[^:\s\"]+):(?P<name>[^:\s\"]+)")
 
 
 async def read_bootstrap(scope: Scope) -> Bootstrap:
     """The data the machine's first boot needs; empty when it asks for none.
 
     Raises:
-        NeedsOperator: a Secret or key is missing.
+        NeedsOperator: a Secret or key is missing, or nobody will grant it by himself.
         Transient: the provider may not read the Secret yet.
         InvalidSpec: the data cannot be decoded, its format is unknown or another than the image
             reads, or it is not what its format says.
@@ -81,19 +80,9 @@ async def _secret(scope: Scope, name: str) -> Mapping[str, str]:
             f"Secret {name} does not exist in namespace {namespace}; create it",
         ) from None
     except Forbidden as refusal:
-        raise Transient(
-            Reason.WAITING_FOR_GRANT,
-            f"the provider may not read Secret {name} yet; bind a Role in namespace {namespace} "
-            f"that lets {_account(refusal)} get it",
-        ) from None
+        raise not_granted(scope, name, refusal) from None
     data: Mapping[str, str] = secret.get("data") or {}
     return data
-
-
-def _account(refusal: Forbidden) -> str:
-    """Who was refused, as the API server names him; only it knows for certain who we are."""
-    found = _ACCOUNT.search(refusal.message)
-    return f"ServiceAccount {found['namespace']}/{found['name']}" if found else "its ServiceAccount"
 
 
 def _value(data: Mapping[str, str], secret: str, key: str) -> SecretBytes:

@@ -39,6 +39,9 @@ CONTROLLER = "machine"
 
 _SHORTEST_RETRY = 1.0
 _LONGEST_RETRY = 300.0
+_LONGEST_RETRIES = {Reason.WAITING_FOR_GRANT: 5.0}
+"""Where the wait is known to be short, and nobody tells when it is over."""
+
 _SHORTEST_POLL = 1.0
 _LONGEST_POLL = 60.0
 
@@ -187,7 +190,8 @@ class MachineReconciler:
             return Stop(error.reason, error.message)
         if isinstance(error, NeedsOperator):
             return Wait(error.reason, error.message, life.SLOW * self.ctx.rng.uniform(0.1, 0.3))
-        ceiling = min(_LONGEST_RETRY, _SHORTEST_RETRY * 2 ** min(memory.failures, 9))
+        longest = _LONGEST_RETRIES.get(error.reason, _LONGEST_RETRY)
+        ceiling = min(longest, _SHORTEST_RETRY * 2 ** min(memory.failures, 9))
         return Wait(error.reason, error.message, _SHORTEST_RETRY + self.ctx.rng.uniform(0, ceiling))
 
     async def _report(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> bool:
