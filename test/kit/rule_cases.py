@@ -292,6 +292,20 @@ _ADMINS: Final = (
         },
     ),
     Case(
+        "values must be given with operator In or NotIn, and left out with Exists or DoesNotExist",
+        ("ProviderClass",),
+        {
+            "spec.affinity.podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchExpressions": [{"key": "app", "operator": "In"}]},
+                    }
+                ]
+            }
+        },
+    ),
+    Case(
         "sizeGiB must be given for a disk other than root: add it",
         ("VMClass",),
         {"spec.hardware.disks": [{"name": "root"}, {"name": "data"}]},
@@ -533,14 +547,14 @@ _CONTROLLERS: Final = (
         {"spec.template.spec.imageRef": None},
     ),
     Case(
-        "extraConfig must not have keys that begin with guestinfo., banlieue. or disk.enableUUID: "
-        "use userData, or leave them to us",
+        "extraConfig must not have keys of first-boot data, identity, hardware or devices, such as "
+        "guestinfo., banlieue, uuid., disk.enableUUID, scsi0: use the fields for that",
         ("VSphereMachine",),
         {"spec.extraConfig": {"GuestInfo.userdata": "x"}},
     ),
     Case(
-        "extraConfig must not have keys that begin with guestinfo., banlieue. or disk.enableUUID: "
-        "use userData, or leave them to us",
+        "extraConfig must not have keys of first-boot data, identity, hardware or devices, such as "
+        "guestinfo., banlieue, uuid., disk.enableUUID, scsi0: use the fields for that",
         ("VSphereMachineTemplate",),
         _in_template({"spec.extraConfig": {"GuestInfo.userdata": "x"}}),
     ),
