@@ -78,7 +78,7 @@ def _mirror() -> Iterator[Mirror]:
 def test_machines_are_made_from_an_imported_ova_and_linked_to_it(
     bench: Bench, vcenter: VSphereTarget
 ) -> None:
-    """capv.md section 5, row 3: images without hand work."""
+    """CAPV #1838 and #4128: images without hand work."""
     with _mirror() as mirror:
         image = _imported(bench, wanted := _wanted(mirror, "image.ova"))
         assert mirror.requests == ["image.ova"]

@@ -80,7 +80,7 @@ def _calls(vcenter: VSphereTarget) -> tuple[Counter[str], Counter[str]]:
 def test_tags_come_with_one_call_for_a_vm_and_none_at_rest(
     bench: Bench, vcenter: VSphereTarget, rest: VSphereRest
 ) -> None:
-    """capv.md section 5, row 8; tags are attached on every pass there."""
+    """CAPV #1340: tags by name; and once, not on every pass."""
     _tagged(bench, team="warm-up")
     plan = replace(bench.plan(), tags={"team": "warm-up"})
     state = bench.ensure(plan)
@@ -202,7 +202,7 @@ def _with(named: Mapping[str, set[str]], vms: Collection[str]) -> list[set[str]]
 def test_vms_of_a_group_are_kept_apart_before_they_start_and_leave_nothing(
     bench: Bench, vcenter: VSphereTarget
 ) -> None:
-    """capv.md section 4, #3575: a VM joins its group before it is started."""
+    """CAPV #3575: a VM joins its group before it is started."""
     before = set(_cluster(vcenter.vcenter)[0])
     first = _grouped(bench, "etcd", "one")
     plans = [first, _grouped(bench, "etcd", "two", first), _grouped(bench, "etcd", "three", first)]
@@ -240,7 +240,7 @@ def test_vms_of_a_group_are_kept_apart_before_they_start_and_leave_nothing(
 def test_an_edit_that_loses_members_is_made_again_and_an_admins_member_stays(
     bench: Bench, vcenter: VSphereTarget
 ) -> None:
-    """capv.md section 2.5: groups are written back whole there, so concurrent adds lose members."""
+    """Lists that are written back whole lose members when two write at the same time."""
     stranger = vcenter.vcenter.create_foreign_vm("stranger").mo_ref
     first = _grouped(bench, "web", "one")
     second = _grouped(bench, "web", "two", first)

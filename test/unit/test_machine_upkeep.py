@@ -96,7 +96,7 @@ async def test_an_edit_that_nobody_served_is_made_by_the_next_process(bench: Mac
 async def test_what_lacks_is_told_tried_again_and_keeps_nothing_waiting(
     bench: MachineBench,
 ) -> None:
-    """capv.md section 4 no. 20: there, anti-affinity that fails blocks the machine."""
+    """CAPV #2346, #1669, #1640: anti-affinity that failed blocked the machine."""
     keeper = _keeper(bench)
     keeper.answers += [Upkeep(shortfalls=(DENIED,)), NeedsOperator(Reason.UPDATE_FAILED, "no")]
     bench.make_machine(tags={"team": "a"})

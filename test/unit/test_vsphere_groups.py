@@ -101,7 +101,7 @@ def test_whom_an_admin_added_stays_and_so_does_his_switch(cluster: _Cluster) -> 
 
 
 def test_vms_are_bound_to_the_hosts_of_their_failure_domain(cluster: _Cluster) -> None:
-    """capv.md section 4, #1217 and #3575: a zone is a group of hosts that VMs must run on."""
+    """CAPV #1217 and #3575: a zone is a group of hosts that VMs must run on."""
     cluster.bring({"vm-1": frozenset({APART, BOUND})})
     rule = cluster.rule(BOUND)
     assert isinstance(rule, vim.cluster.VmHostRuleInfo)

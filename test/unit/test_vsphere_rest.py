@@ -275,7 +275,7 @@ def _references(rest: Rest, clock: _Clock) -> References:
 def test_a_vm_template_of_a_content_library_is_the_vm_it_holds(
     server: RestServer, rest: Rest, clock: _Clock
 ) -> None:
-    """capv.md section 5, row 3: content library items."""
+    """CAPV #1838: content library items as images."""
     _library(server, "vm-template")
     found = _references(rest, clock)
     assert found.resolve("ubuntu") is None
