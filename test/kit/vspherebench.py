@@ -13,6 +13,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -107,7 +108,7 @@ class VSphereBench:
     target: VSphereTarget
     timings: Timings = QUICK
     feeding: bool = True
-    clock: FakeClock = field(default_factory=FakeClock)
+    clock: FakeClock = field(default_factory=lambda: FakeClock(datetime.now(UTC)))
     told: list[DriverError] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     domains: dict[str, FailureDomain] = field(default_factory=dict)
