@@ -43,7 +43,11 @@ def disks(*targets: Mapping[str, str | int], size: int = 10) -> Plan:
     return replace(plan(), disks=(root, *more))
 
 
-def chosen(made: Plan, where: Inventory | None = None, **promises: int) -> list[str]:
+def chosen(
+    made: Plan,
+    where: Inventory | None = None,
+    promises: Mapping[str, int] = {},  # noqa: B006 - never changed
+) -> list[str]:
     target = locate(
         where or places(), made, template(), no_load, promised=lambda key: promises.get(key[-1], 0)
     )
@@ -66,7 +70,7 @@ def test_a_datastore_cluster_means_its_datastore_with_most_space() -> None:
 
 def test_what_is_on_its_way_counts() -> None:
     where = disks({"datastoreCluster": "fast"})
-    assert chosen(where, **{"2": 250}) == ["a"]
+    assert chosen(where, promises={"2": 250}) == ["a"]
 
 
 def test_one_with_room_goes_before_one_without() -> None:
