@@ -128,9 +128,9 @@ def elsewhere(kube: Kube) -> Iterator[str]:
 def test_default_classes_are_made_once(operated: Operated) -> None:
     classes = {obj["metadata"]["name"] for obj in operated.kube.list("providerclasses")}
     assert {"simulated", "vsphere"} <= classes
-    assert operated.kube.get("providerclasses", "vsphere")["spec"]["machine"]["kind"] == (
-        "VSphereMachine"
-    )
+    made = operated.kube.get("providerclasses", "vsphere")
+    assert made["spec"]["machine"]["kind"] == "VSphereMachine"
+    operated.kube.wait_for("providerclasses", "vsphere", until=is_ready, what="Ready")
 
 
 def test_a_provider_and_a_secret_are_enough(operated: Operated) -> None:
@@ -326,11 +326,17 @@ def test_killed_and_started_again_it_writes_nothing(operated: Operated) -> None:
     since = operated.stack.control_plane.audit_position()
     operated.operator.kill9()
     operated.operator.start()
+    assert operated.operator.probe("healthz")[0] == 200
+    assert "controller_runtime_reconcile_total" in operated.operator.probe("metrics")[1]
     operated.register("news", namespace, endpoint="http://vcenter.invalid")
     operated.workload("news", namespace, reason="WorkloadNotReady")
     written = operated.stack.control_plane.audit_writes(since, user=operated.operator.user)
     about_rest = [it for it in written if "rest" in it.name]
     assert about_rest == []
+    assert operated.operator.stop() == 0
+    lease = operated.kube.get("leases", "banlieue-operator", namespace)
+    assert not lease["spec"].get("holderIdentity"), "handed back"
+    operated.operator.start()
     for name in ("rest", "news"):
         operated.kube.delete(PROVIDERS, name, namespace)
         operated.gone(name, namespace, f"banlieue-provider-simulated-{name}")

@@ -34,13 +34,13 @@ def whole(world: OperatorWorld, key: Key, namespace: str = SYSTEM) -> bool:
 
 
 @each_way
-@pytest.mark.parametrize("write", range(1, 10))
+@pytest.mark.parametrize("write", range(1, 11))
 async def test_while_it_makes_a_workload(write: int, *, lost: bool) -> None:
     world = world_with_class()
     world.crash_at(write, before_reply=lost)
     key = world.register()
     await world.settle()
-    assert world.crashed == (write <= 8)
+    assert world.crashed == (write <= 9)
     assert whole(world, key)
 
 
@@ -53,12 +53,12 @@ async def test_while_it_moves_a_workload(write: int, *, lost: bool) -> None:
     world.crash_at(write, before_reply=lost)
     world.edit_backend(workloadNamespace="elsewhere")
     await world.settle()
-    assert world.crashed == (write <= 9)
+    assert world.crashed == (write <= 10)
     assert whole(world, key, "elsewhere")
 
 
 @each_way
-@pytest.mark.parametrize("write", range(1, 9))
+@pytest.mark.parametrize("write", range(1, 10))
 @pytest.mark.parametrize("where", [SYSTEM, "elsewhere"])
 async def test_while_it_takes_a_workload_away(write: int, where: str, *, lost: bool) -> None:
     world = world_with_class()
@@ -68,7 +68,7 @@ async def test_while_it_takes_a_workload_away(write: int, where: str, *, lost: b
     world.crash_at(write, before_reply=lost)
     world.api.drop(PROVIDERS, key)
     await world.settle()
-    assert world.crashed == (write <= 7)
+    assert world.crashed == (write <= 8)
     assert world.provider(key) is None
     assert world.made() == set()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from banlieue.api import names
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.operator import classes
+from banlieue.operator.class_status import ClassStatusReconciler
 from banlieue.operator.grants_roles import GrantsReconciler
 from banlieue.operator.hands import Hands
 from banlieue.operator.in_use import InUseReconciler
@@ -52,6 +53,7 @@ class OperatorRole:
         return (
             WorkloadReconciler(self.services).controller(),
             InUseReconciler(self._ctx).controller(),
+            ClassStatusReconciler(self._ctx).controller(),
             GrantsReconciler(self.services).controller(),
         )
 
