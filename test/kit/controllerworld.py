@@ -30,6 +30,7 @@ from banlieue.api.resources import (
     VM_IMAGES,
 )
 from banlieue.controller.app import ControllerRole
+from banlieue.sdk.features import HONOURED
 from banlieue.sdk.kube import ApiError, Key, NotFound, Obj
 from banlieue.sdk.reconcile import Change, Context, Controller, Request, Watch
 from banlieue.sdk.testing.fakes import FakeClock, MemoryRecorder
@@ -149,7 +150,7 @@ class ControllerWorld:
                 "status": {
                     "failureDomains": [domain(f"{name}-{it}") for it in domains],
                     "unclaimed": {"complete": True, "count": 0},
-                    "specFeatures": ["move"],
+                    "specFeatures": [it for it in HONOURED if it != "adopt"],
                     **conditions(Ready=("True", "Ready")),
                 },
             },

@@ -7,7 +7,7 @@ from banlieue.api.reasons import ConditionType, EventReason, Reason, ReasonClass
 from banlieue.api.v1alpha1.virtualmachine import Previous, VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
-from banlieue.controller.infra import adoption, blueprint, devices, teardown
+from banlieue.controller.infra import adoption, blueprint, devices, skew, teardown
 from banlieue.controller.infra.kinds import Found, reference_to
 from banlieue.controller.moves import wishes
 from banlieue.controller.scheduling import facts
@@ -234,11 +234,27 @@ async def _choose(scope: Scope, vm_class: VMClass, image: VMImage) -> Outcome | 
             refused=services.ledger.refusals(wanted),
             traces=services.traces.claims(scope.key, wanted.digest, services.tells),
         )
+        decision = _if_understood(scope, decision)
         if isinstance(decision, Placed):
             services.ledger.promise(facts.promised(wanted, decision.place))
         else:
             services.ledger.miss(wanted, decision)
     return _decided(scope, decision, wanted)
+
+
+def _if_understood(scope: Scope, decision: Decision) -> Decision:
+    """First-boot data counts once: no VM is made where the process would read past some of it."""
+    begun = scope.vm.status.initialization
+    if not isinstance(decision, Placed) or (begun is not None and begun.provisioned):
+        return decision
+    provider = scope.services.provider(decision.place.provider)
+    plan = blueprint.Plan(
+        vm=scope.vm, place=decision.place, snapshot=None, image=scope.image, provider=provider
+    )
+    lacking = skew.missing_at_birth(blueprint.machine_spec(plan), provider)
+    if provider is None or not lacking:
+        return decision
+    return Unplaced(Reason.UNSUPPORTED_BY_PROVIDER, skew.told(lacking, provider))
 
 
 def _decided(scope: Scope, decision: Decision, wanted: Demand) -> Outcome | None:
@@ -335,6 +351,7 @@ async def _post(scope: Scope) -> Outcome:
         power=scope.power,
     )
     body = blueprint.machine_object(plan, kind, name=reference.name)
+    skew.withheld_at_birth(body["spec"], plan.provider)
     try:
         made = await scope.ctx.api.create(kind, body, manager=names.MANAGER_CONTROLLER)
     except AlreadyExists:

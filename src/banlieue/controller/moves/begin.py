@@ -9,7 +9,7 @@ from banlieue.api.meta import KindRef
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller import writes
-from banlieue.controller.infra import blueprint, teardown
+from banlieue.controller.infra import blueprint, skew, teardown
 from banlieue.controller.infra.kinds import Found, reference_to
 from banlieue.controller.moves import wishes
 from banlieue.controller.moves.previous import consume
@@ -259,7 +259,7 @@ async def _build(scope: Scope, machine: Machine, claims: Claims) -> Hold | None:
         return place
     if place == scope.place:
         return Hold(Reason.NO_FAILURE_DOMAIN_MATCHED, "no other place is better")
-    if not _moves_there(scope, place.provider):
+    if not _moves_there(scope, place):
         scope.services.ledger.withdraw(scope.key)
         return Hold(
             Reason.UNSUPPORTED_BY_PROVIDER,
@@ -298,10 +298,13 @@ async def _choose(scope: Scope, demand: Demand) -> Place | Hold:
     )
 
 
-def _moves_there(scope: Scope, provider: Key) -> bool:
-    """Whether its provider process understands `spec.move` of machines."""
-    found = scope.services.provider(provider)
-    return found is not None and MOVE in found.status.spec_features
+def _moves_there(scope: Scope, place: Place) -> bool:
+    """Whether its provider process understands `spec.move` and all first-boot data."""
+    found = scope.services.provider(place.provider)
+    if found is None or MOVE not in found.status.spec_features:
+        return False
+    plan = blueprint.Plan(vm=scope.vm, place=place, snapshot=None, image=scope.image)
+    return not skew.missing_at_birth(blueprint.machine_spec(plan), found)
 
 
 async def _is_free(scope: Scope, of_kind: Found, name: str) -> bool:

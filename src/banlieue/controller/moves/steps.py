@@ -14,7 +14,7 @@ from banlieue.api.reasons import ConditionType
 from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller import writes
-from banlieue.controller.infra import blueprint, devices, teardown
+from banlieue.controller.infra import blueprint, devices, skew, teardown
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.moves import course, wishes
 from banlieue.controller.moves.course import Situation, Step
@@ -217,6 +217,7 @@ def _body(trip: Trip, snapshot: ClassSnapshot, name: str) -> Obj:
     )
     kind = scope.services.kinds.of_reference(scope.course.incoming_ref or _no_reference())
     body = blueprint.machine_object(plan, kind, name=name)
+    skew.withheld_at_birth(body["spec"], plan.provider)
     if closed:
         own = devices.machine_interfaces(scope.vm.spec.network_interfaces)
         nics = devices.plugged(own, snapshot, plugged=False)

@@ -5,8 +5,9 @@ from typing import Any
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
+from banlieue.api.v1alpha1.provider import Provider
 from banlieue.controller import writes
-from banlieue.controller.infra import blueprint, devices
+from banlieue.controller.infra import blueprint, devices, skew
 from banlieue.controller.scheduling.placement import Place
 from banlieue.controller.vm.scope import Scope
 from banlieue.sdk.conditions import false
@@ -27,9 +28,13 @@ async def follow_spec(scope: Scope) -> Outcome:
         return CONTINUE
     plan = _plan(scope, machine, kept, where)
     wanted = blueprint.machine_spec(plan)
+    lacking = _hold_back(wanted, machine, raw, plan.provider)
     ops = _differences(wanted, machine, raw, kept) + reference_changes(scope, machine, raw)
     ops += _label_changes(scope, raw, where.provider)
     scope.followed = True
+    if lacking and plan.provider is not None:
+        text = skew.told(lacking, plan.provider)
+        _not_up_to_date(scope, Reason.UNSUPPORTED_BY_PROVIDER, text)
     if ops:
         scope.take_machine(kind, await writes.patch(scope.ctx.api, kind, raw, ops))
         scope.follow_machine()
@@ -43,7 +48,9 @@ def incoming_changes(scope: Scope, machine: Machine, raw: Obj) -> writes.Ops:
     if reference is None or placement is None or kept is None:
         return []
     where = Place(Key(reference.namespace, reference.name), placement.failure_domain)
-    wanted = blueprint.machine_spec(_plan(scope, machine, kept, where))
+    plan = _plan(scope, machine, kept, where)
+    wanted = blueprint.machine_spec(plan)
+    _hold_back(wanted, machine, raw, plan.provider)
     for name in ("networkInterfaces", "powerState"):
         wanted.pop(name, None)
         if name in raw["spec"]:
@@ -95,6 +102,13 @@ def _plan(
         current=machine,
         power=scope.power,
     )
+
+
+def _hold_back(
+    wanted: dict[str, Any], machine: Machine, raw: Obj, provider: Provider | None
+) -> tuple[str, ...]:
+    seen = machine.spec.provider_id is not None
+    return skew.held_back(wanted, raw["spec"], provider, seen=seen)
 
 
 def _differences(
