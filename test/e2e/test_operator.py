@@ -1,6 +1,6 @@
 """The operator's path on a cluster with a node: a Provider and a Secret are enough.
 
-Installed by kubectl from what `config` builds. Hypervisors run on the host, outside of the cluster.
+Installed by the path that `E2E_INSTALL` names. Hypervisors run on the host, outside of the cluster.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-import banlieue
 from banlieue.sdk.simulated.world import USERNAME
 from hack.cluster.interface import Cluster
-from hack.components import CONFIG, build, semantic_version
 from hack.images.catalog import archive_of
+from test.kit.installing import IMAGE, chosen_path, install
 from test.kit.kube import Kube
 from test.kit.namespaces import create_namespace
 from test.kit.ports import free_port
@@ -33,7 +32,6 @@ from test.kit.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 SYSTEM: Final = "banlieue-system"
-IMAGE: Final = "localhost/banlieue:dev"
 DEPLOYMENTS: Final = ("banlieue-controller", "banlieue-operator")
 PROVIDERS: Final = "providers.banlieue.io"
 KINDS: Final = ("deployments", "serviceaccounts", "roles", "rolebindings", "clusterrolebindings")
@@ -102,10 +100,9 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def installed(cluster: Cluster, kube: Kube, kubectl: Kubectl) -> Iterator[Installed]:
-    """Installed by kubectl; taken away in the order the documentation gives."""
+    """Installed by the chosen path; taken away in the order the documentation gives."""
     cluster.load(archive_of(IMAGE))
-    text = build(CONFIG / "default", semantic_version(banlieue.__version__), IMAGE)
-    kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    text = install(cluster.kubeconfig, kubectl, chosen_path())
     kube.resources()
     made = Installed(kube, kubectl, cluster.host_address, create_namespace(kube, "tenant"))
     for deployment in DEPLOYMENTS:
