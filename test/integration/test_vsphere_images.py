@@ -17,6 +17,7 @@ from banlieue.sdk.image.ports import ImageImport
 from banlieue.sdk.testing.conformance_target import Bench
 from test.kit.imagefiles import archive, descriptor, ova, vmdk
 from test.kit.mirror import Mirror, checksum
+from test.kit.soaprules import drop_reply
 from test.kit.vcsim_values import Machine
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
 
@@ -176,4 +177,39 @@ def test_a_deleted_image_stops_its_import(bench: Bench, vcenter: VSphereTarget) 
         mirror.release()
         bench.until("the end", lambda: driver.delete_image(wanted.name, where) is None)
         assert time.monotonic() - began < 20
+    assert _named(vcenter, wanted.name) == []
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "CreateImportSpec",
+        "ImportVApp",
+        "HttpNfcLeaseComplete",
+        "CreateSnapshot_Task",
+        "MarkAsTemplate",
+        "Rename_Task",
+    ],
+)
+def test_a_step_whose_answer_is_lost_ends_in_the_same_one_template(
+    bench: Bench, vcenter: VSphereTarget, method: str
+) -> None:
+    driver, where = _driver(bench), _where(bench)
+    with _mirror() as mirror:
+        wanted = _wanted(mirror, "image.ova")
+        rule = vcenter.proxy.add(drop_reply(method, count=1))
+        errors: list[DriverError] = []
+
+        def published() -> bool:
+            try:
+                return driver.import_image(wanted, where) is None
+            except DriverError as error:
+                errors.append(error)
+                return False
+
+        bench.until("the import", published)
+    assert rule.hits == 1
+    assert not any(isinstance(error, InvalidSpec) for error in errors)
+    assert [vm.name for vm in _named(vcenter, wanted.name)] == [wanted.name]
+    bench.until("the deletion", lambda: driver.delete_image(wanted.name, where) is None)
     assert _named(vcenter, wanted.name) == []

@@ -293,3 +293,43 @@ def test_a_group_that_cannot_be_written_keeps_no_vm_from_running(
     assert "Host.Inventory.EditCluster" in told.shortfalls[0].message
     vcenter.vcenter.clear_permissions(account, cluster)
     assert _kept_up(bench, plan, state).settled
+
+
+def test_vms_of_a_host_group_are_bound_to_it_before_they_start(vcenter: VSphereTarget) -> None:
+    hosts = _make_host_group(vcenter.vcenter, "rack-a")
+    settings = {"failureDomains": "HostGroup"}
+    with vcenter.backend.connect(replace(vcenter.connection(), settings=settings)) as driver:
+        bench = Bench(vcenter, driver)
+        (where,) = [it for it in driver.failure_domains() if it.id.endswith("/rack-a")]
+        assert where.bound
+        plan = bench.plan()
+        ref = replace(plan.ref, failure_domain=where.id)
+        plan = replace(plan, ref=ref, failure_domain=where)
+        state = bench.ensure(plan)
+        assert state.power is PowerState.POWERED_OFF
+        _start(bench, plan)
+        assert bench.state(plan).power is PowerState.POWERED_ON
+        groups, _, rules = _cluster(vcenter.vcenter)
+        (name,) = [name for name, vms in groups.items() if state.backend_id in vms]
+        (rule,) = [it for it in rules if getattr(it, "vmGroupName", None) == name]
+        told: Any = rule
+        assert (told.affineHostGroupName, told.mandatory, told.enabled) == ("rack-a", True, True)
+        machine = next(vm for vm in vcenter.vcenter.vms() if vm.mo_ref == state.backend_id)
+        assert machine.host in hosts
+        assert _kept_up(bench, plan, state).settled
+
+
+def _make_host_group(vcenter: VCSim, name: str) -> set[str]:
+    """A host group with one host of the cluster; names of its hosts."""
+    with VSphereClient(vcenter.url, ca_pem=vcenter.ca_pem) as admin:
+        admin.login(vcenter.username, vcenter.password)
+        cluster = admin.at("DC0/host/DC0_C0")
+        host = admin.read(cluster, "host")["host"][0]
+        group = vim.cluster.HostGroup(name=name, host=[host])
+        spec = vim.cluster.ConfigSpecEx(
+            groupSpec=[vim.cluster.GroupSpec(operation="add", info=group)]
+        )
+        admin.outcome(cluster.ReconfigureComputeResource_Task(spec, modify=True))
+        found = admin.read(host, "name")["name"]
+        admin.content.sessionManager.Logout()
+    return {str(found), str(host._moId)}

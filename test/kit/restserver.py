@@ -34,6 +34,7 @@ class RestServer:
         seen: method, path with query, and body of every request.
         tokens: sessions that are open.
         silent: whether it says nothing any more.
+        hung: whether it takes requests and answers none, until it is let go.
     """
 
     old: bool = False
@@ -44,6 +45,8 @@ class RestServer:
     port: int = 0
     thumbprint: str = ""
     silent: threading.Event = field(default_factory=threading.Event)
+    hung: threading.Event = field(default_factory=threading.Event)
+    freed: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, method: str, target: str, headers: Mapping[str, str], body: Any) -> Answer:  # noqa: ANN401 - JSON
         """What a request is answered with."""
@@ -92,6 +95,8 @@ def rest_server(directory: Path, *, old: bool = False) -> Iterator[RestServer]:
         def _serve(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             text = self.rfile.read(length)
+            if state.hung.is_set():
+                state.freed.wait(30.0)
             if state.silent.is_set():
                 self.close_connection = True
                 return
@@ -128,6 +133,7 @@ def rest_server(directory: Path, *, old: bool = False) -> Iterator[RestServer]:
     try:
         yield state
     finally:
+        state.freed.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -1,5 +1,6 @@
 """The REST client: both dialects, trust, sessions that end, and nothing secret in any text."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from banlieue.providers.vsphere.places.references import References
 from banlieue.sdk.driver import Connection
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
 from test.kit.restserver import PASSWORD, Answer, RestServer, rest_server
+from test.kit.waiting import wait_until
 
 _CATEGORIES = {"urn:c:1": "team", "urn:c:2": "tier"}
 
@@ -211,8 +213,28 @@ def test_a_service_without_an_answer_is_left_alone_for_a_while(
     with pytest.raises(Unreachable):
         rest.get("cis/tagging/category")
     assert len(server.seen) == before
-    clock.now += 20.0
+    clock.now += 16.0
     assert rest.get("cis/tagging/category") == []
+
+
+def test_a_call_that_hangs_takes_no_other_thread_along(server: RestServer, rest: Rest) -> None:
+    _on(server, "GET", "cis/tagging/category", [])
+    rest.get("cis/tagging/category")
+    server.hung.set()
+    first = threading.Thread(target=_ignoring, args=(rest,))
+    first.start()
+    wait_until(lambda: len(server.seen) > 1 or rest.busy, 5, "the call that hangs")
+    with pytest.raises(Unreachable, match="slow"):
+        rest.get("cis/tagging/category")
+    server.silent.set()
+    server.freed.set()
+    first.join(10)
+    assert not first.is_alive()
+
+
+def _ignoring(rest: Rest) -> None:
+    with contextlib.suppress(DriverError):
+        rest.get("cis/tagging/category")
 
 
 def test_refusals_are_told_apart(server: RestServer, rest: Rest) -> None:

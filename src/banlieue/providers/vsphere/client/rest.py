@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import quote
@@ -21,9 +21,12 @@ from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.client.transport import CheckedConnection, StaleConnection
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 
-_TIMEOUT = 15.0
-_REST_SECONDS = 15.0
-"""How long an endpoint that did not answer is left alone, so that no thread waits for it again."""
+_TIMEOUT = 10.0
+_PATIENCE = 2.0
+"""Seconds a call waits for another one to end: a service that hangs must not take every thread."""
+
+_FIRST_REST, _LONGEST_REST = 15.0, 240.0
+"""How long a service that did not answer is left alone, and how far that grows."""
 
 _TOKEN = "vmware-api-session-id"  # noqa: S105 - the name of a header
 _OLD_SESSION = "/rest/com/vmware/cis/session"
@@ -84,6 +87,7 @@ class Rest:
         self._old = False
         self._closed = False
         self._left_alone: tuple[float, str] = (0.0, "")
+        self._failures = 0
         self._calls: Counter[str] = Counter()
 
     def __repr__(self) -> str:
@@ -122,28 +126,49 @@ class Rest:
         return self._call("POST", path, identity if self._speaks_old() else "", action, sent)
 
     def _speaks_old(self) -> bool:
-        with self._lock, _translated():
-            self._ensure()
+        with self._turn(), _translated():
+            self._check_left_alone()
+            with self._noting_silence():
+                self._ensure()
             return self._old
 
     def _call(
         self, method: str, path: str, identity: str, action: str, body: Mapping[str, Any] | None
     ) -> Any:  # noqa: ANN401 - JSON
-        with self._lock, _translated():
+        with self._turn(), _translated():
             self._calls[f"{method} {path} {action}".rstrip()] += 1
             self._check_left_alone()
-            try:
+            with self._noting_silence():
                 self._ensure()
                 status, answer = self._send(method, self._url(path, identity, action), body)
                 if status == _UNAUTHORIZED:
                     self._token = None
                     self._ensure()
                     status, answer = self._send(method, self._url(path, identity, action), body)
-            except (OSError, HTTPException) as error:
-                self._hang_up()
-                self._left_alone = (self._monotonic() + _REST_SECONDS, type(error).__name__)
-                raise
         return _value(status, answer, old=self._old)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The right to speak; raises `Unreachable` while another call hangs."""
+        if not self._lock.acquire(timeout=_PATIENCE):
+            raise Unreachable("the vCenter's REST service is slow; it is asked again")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def _noting_silence(self) -> Iterator[None]:
+        """Leave the service alone for a while when it gives no answer."""
+        try:
+            yield
+        except (OSError, HTTPException) as error:
+            self._hang_up()
+            rest = min(_LONGEST_REST, _FIRST_REST * 2.0 ** min(self._failures, 6))
+            self._failures += 1
+            self._left_alone = (self._monotonic() + rest, type(error).__name__)
+            raise
+        self._failures = 0
 
     def _check_left_alone(self) -> None:
         until, why = self._left_alone
@@ -247,6 +272,11 @@ class Rest:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._lock.locked()
 
     # Counting
 
