@@ -52,10 +52,10 @@ def find(inventory: Inventory, cluster: Cluster, target: Target) -> Network:
     named = [
         network
         for network in inventory.networks.values()
-        if (place := inventory.datacenter_of(network.id)) is not None
-        and place.id == here.id
-        and (not wanted or _is_meant(inventory, network, wanted, here.name))
+        if (not wanted or _is_meant(inventory, network, wanted, here.name))
         and (carriers is None or network.id in carriers)
+        and (place := inventory.datacenter_of(network.id)) is not None
+        and place.id == here.id
     ]
     usable = [network for network in named if network.id in reachable]
     groups = [it for it in inventory.networks.values() if it.id in reachable and it.logical_switch]
@@ -103,13 +103,18 @@ def words(inventory: Inventory, network: Network) -> frozenset[str]:
 def _own_words(inventory: Inventory, network: Network) -> Iterator[str]:
     path = inventory.path(network.id)
     here = inventory.datacenter_of(network.id)
-    yield from filter(None, (network.id, network.name, network.segment, network.logical_switch))
-    yield from (network.opaque or ())[:1]
-    if network.switch is not None:
-        yield f"{network.switch}/{network.name}"
+    yield from _short_words(network)
     if here is not None and path:
         yield "/".join(path)
         yield "/".join(("", here.name, "network", *path))
+
+
+def _short_words(network: Network) -> tuple[str, ...]:
+    """What means a network wherever it lies."""
+    told = (network.id, network.name, network.segment, network.logical_switch)
+    opaque = (network.opaque or ())[:1]
+    ways = (f"{network.switch}/{network.name}",) if network.switch is not None else ()
+    return tuple(word for word in (*told, *opaque, *ways) if word)
 
 
 def _as_port_group(network: Network, groups: Iterable[Network]) -> Network:
@@ -130,9 +135,10 @@ def of_words(inventory: Inventory, told: Collection[str]) -> Network | None:
 
 
 def _is_meant(inventory: Inventory, network: Network, wanted: str, datacenter: str) -> bool:
-    if wanted in set(_own_words(inventory, network)):
+    """Asked of every network for every class, so paths are made for those of the name only."""
+    if wanted in _short_words(network):
         return True
-    if "/" not in wanted:
+    if not wanted.endswith(f"/{network.name}"):
         return False
     path = below(wanted, datacenter, "network")
     return bool(path) and inventory.path(network.id) == path

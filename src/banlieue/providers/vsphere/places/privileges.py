@@ -1,6 +1,7 @@
 """Which rights the account needs, and which of them it lacks where."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,9 @@ from pyVmomi import vim
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.client import soap
 from banlieue.providers.vsphere.client.session import Session
-from banlieue.providers.vsphere.places import domains
-from banlieue.providers.vsphere.places.inventory import Inventory, Place
+from banlieue.providers.vsphere.places import networks, stores
+from banlieue.providers.vsphere.places.inventory import Datastore, Inventory, Network, Place
+from banlieue.providers.vsphere.places.stores import NotReachable
 from banlieue.sdk.driver import MissingPrivilege
 
 READ = ("System.View", "System.Read")
@@ -100,14 +102,11 @@ def _needs(inventory: Inventory, declared: Capabilities) -> Iterator[_Need]:
         pools = tuple(pool for pool in inventory.pools.values() if pool.owner == cluster.id)
         where = f"the resource pools of cluster {cluster.name}"
         yield _Need(_ON_POOLS, pools, vim.ResourcePool, where)
-    for store in _named(
-        inventory.datastores, (c.target.get(domains.STORAGE_KEY) for c in declared.storage_classes)
-    ):
+    for store in _stores(inventory, declared):
         yield _Need(_ON_DATASTORES, (store,), vim.Datastore, f"datastore {store.name}")
-    for network in _named(
-        inventory.networks, (c.target.get(domains.NETWORK_KEY) for c in declared.network_classes)
-    ):
+    for network in _networks(inventory, declared):
         kind = vim.dvs.DistributedVirtualPortgroup if network.port_group else vim.Network
+        kind = vim.OpaqueNetwork if network.opaque else kind
         yield _Need(_ON_NETWORKS, (network,), kind, f"port group {network.name}")
 
 
@@ -118,9 +117,23 @@ def _vm_folders(inventory: Inventory, top: str) -> Iterator[Place]:
             yield from _vm_folders(inventory, folder.id)
 
 
-_AnyPlace = Any
+def _stores(inventory: Inventory, declared: Capabilities) -> list[Datastore]:
+    """Every datastore that a storage class means anywhere."""
+    found: dict[str, Datastore] = {}
+    for cluster in inventory.clusters.values():
+        for storage in declared.storage_classes:
+            with contextlib.suppress(NotReachable):
+                options = stores.candidates(inventory, cluster, storage.target)
+                found |= {store.id: store for store in options}
+    return list(found.values())
 
 
-def _named(known: Mapping[str, _AnyPlace], names: Iterable[object]) -> list[_AnyPlace]:
-    wanted = {str(name) for name in names if name is not None}
-    return [place for place in known.values() if place.name in wanted or place.id in wanted]
+def _networks(inventory: Inventory, declared: Capabilities) -> list[Network]:
+    """Every network that a network class means anywhere."""
+    found: dict[str, Network] = {}
+    for cluster in inventory.clusters.values():
+        for declaration in declared.network_classes:
+            with contextlib.suppress(NotReachable):
+                network = networks.find(inventory, cluster, declaration.target)
+                found[network.id] = network
+    return list(found.values())
