@@ -286,6 +286,7 @@ def planned(bench: Bench, **more: Any) -> AnyPlan:  # noqa: ANN401 - fields of a
     return replace(made, nics=nics, bootstrap=seed(ssh_authorized_keys=KEYS, **more))
 
 
+@pytest.mark.identity("11.2")
 def test_cloud_init_finds_the_same_instance_after_the_secrets_are_gone(bench: Bench) -> None:
     made = planned(bench)
     state = ready(bench, made)

@@ -64,6 +64,7 @@ async def boot(bench: MachineBench, tells: str = "done") -> None:
     await settled(bench)
 
 
+@pytest.mark.identity("11.2")
 async def test_it_is_cleared_once_the_guest_told() -> None:
     bench = MachineBench()
     await boot(bench)
