@@ -39,6 +39,7 @@ from banlieue.providers.vsphere.vms.marking import Marking
 from banlieue.providers.vsphere.vms.outfit import Outfit
 from banlieue.providers.vsphere.vms.redacting import Redacting
 from banlieue.providers.vsphere.vms.restarts import REBOOT, Restarts
+from banlieue.providers.vsphere.vms.spreading import Spreading
 from banlieue.providers.vsphere.vms.tagging import Tagging
 from banlieue.providers.vsphere.vms.work import SHUTDOWN, Work
 from banlieue.providers.vsphere.watching.census import Census, Entry
@@ -90,6 +91,7 @@ class VSphereDriver:
         self._monotonic = monotonic
         self._creates = creates
         self._records = Records()
+        self._spreading = Spreading(records=self._records)
         self._watcher = Watcher(session, self._records, timings, monotonic)
         self._census = Census(session, monotonic, self._rest_before_census)
         self._timings = timings
@@ -155,6 +157,7 @@ class VSphereDriver:
                 folders=Folders(session=session, places=self._places),
                 offers=offers,
                 home=Home.of(settings or {}),
+                spreading=self._spreading,
             ),
             work=self._work,
             monotonic=monotonic,
@@ -186,6 +189,7 @@ class VSphereDriver:
                 poll=self.poll,
             ),
             grouping=Grouping(session=session, provider=provider, monotonic=self._monotonic),
+            spreading=self._spreading,
             monotonic=self._monotonic,
         )
 

@@ -15,6 +15,7 @@ from banlieue.providers.vsphere.places.inventory import InventoryCache
 from banlieue.providers.vsphere.places.placement import Plan
 from banlieue.providers.vsphere.vms import beside
 from banlieue.providers.vsphere.vms.grouping import Grouping
+from banlieue.providers.vsphere.vms.spreading import Spreading
 from banlieue.providers.vsphere.vms.tagging import Tagging
 from banlieue.providers.vsphere.watching.records import Records
 from banlieue.sdk.driver import MachineState, Task
@@ -38,6 +39,7 @@ class Keeping:
     records: Records
     tagging: Tagging
     grouping: Grouping
+    spreading: Spreading
     monotonic: Callable[[], float]
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _joining: dict[str, tuple[Plan, float]] = field(init=False, default_factory=dict)
@@ -68,6 +70,7 @@ class Keeping:
     def _group(self, plan: Plan, vm: str) -> float | None:
         places = self.places.get()
         self.grouping.belongs(plan.ref.owner.installation_id)
+        self.spreading.note(plan)
         record = self.records.get(vm)
         host = record.host if record is not None else None
         cluster = places.cluster_of(host) or placement.cluster_of(places, plan)
@@ -118,3 +121,4 @@ class Keeping:
             vms = [record.moid for record in self.records.with_uuid(uuid)]
         for vm in vms:
             self.grouping.left(vm)
+        self.spreading.left(uuid)

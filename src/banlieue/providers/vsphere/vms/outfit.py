@@ -19,6 +19,7 @@ from banlieue.providers.vsphere.places.recommending import recommended
 from banlieue.providers.vsphere.places.templates import Template, Templates
 from banlieue.providers.vsphere.vms import clone
 from banlieue.providers.vsphere.vms.clone import Clone
+from banlieue.providers.vsphere.vms.spreading import Spreading
 from banlieue.sdk.errors import NeedsOperator
 
 
@@ -33,6 +34,7 @@ class Outfit:
     folders: Folders
     offers: Offers
     home: Home
+    spreading: Spreading
 
     def prepare(self, plan: Plan, now: float) -> tuple[Clone, Create]:
         """What to send for a plan; raises what is wrong with it before anything is sent.
@@ -50,7 +52,7 @@ class Outfit:
             places,
             plan,
             template,
-            self.creates.load,
+            self.spreading.load(plan, self.creates.load),
             promised=self._promised(),
             home=self.home,
             able=self._able(plan, places, cluster),
@@ -65,6 +67,7 @@ class Outfit:
             since=now,
             sizes=request.sizes,
         )
+        self.spreading.note(plan, request.host)
         return replace(request, pod_stores=_pod_stores(places, target)), create
 
     def place(self, request: Clone, name: str) -> Clone:
