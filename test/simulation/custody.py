@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from banlieue.sdk.identity import Mark
 from banlieue.sdk.kube import Obj
@@ -61,14 +60,11 @@ class Custody:
 
     # What actions of the schedule tell.
 
-    def note_written(self, world: SimWorld, disk_id: str, made: Any) -> None:  # noqa: ANN401 - a Made
-        """A guest wrote on the disk what is found nowhere else."""
-        for disk in world.state.vms[made.vm_id].disks:
-            if disk.id == disk_id:
-                name = disk.name or ""
-                keeps = self.policies.get((made.owner, name), False)
-                since = self.now() if keeps else None
-                self.disks[world.name, disk_id] = Kept(made.owner, name, disk.content, since)
+    def note_written(self, world: SimWorld, disk: Disk, content: str, owner: str) -> None:
+        """A guest writes on the disk what is found nowhere else."""
+        name = disk.name or ""
+        since = self.now() if self.policies.get((owner, name)) else None
+        self.disks[world.name, disk.id] = Kept(owner, name, content, since)
 
     def note_strange(self, world: SimWorld, disk_id: str) -> None:
         """This disk is kept for somebody else, and stays where it is."""

@@ -30,8 +30,9 @@ class Data(Actor):
         if (found := self._with_disk()) is not None:
             world, vm, disk = found
             content = f"written-{self.rng.randrange(10**6)}"
+            made = self.oracle.made[world.name, vm.id]
+            self.oracle.custody.note_written(world, disk, content, made.owner)
             world.act("write_disk", vm=vm.id, disk=disk.name, content=content)
-            self.oracle.custody.note_written(world, disk.id, self.oracle.made[world.name, vm.id])
 
     def keep(self) -> None:
         """A user has a disk outlive its machine, or no longer."""
@@ -121,20 +122,22 @@ class Settlement(Actor):
                 continue
             if disks:
                 self.edit(name, providerRef=None)
-            if wanted and (wanted & taken or not self._can_have(name, wanted)):
+            if wanted and (wanted & taken or not self._can_have(obj, wanted)):
                 self.cluster.log(f"user gives {name} up, as it cannot have {sorted(wanted)}")
                 self.cluster.api.drop(VIRTUAL_MACHINES, Key(NAMESPACE, name))
             taken |= wanted
 
-    def _can_have(self, name: str, wanted: set[str]) -> bool:
+    def _can_have(self, obj: Obj, wanted: set[str]) -> bool:
+        """Whether the disks are where the machine was placed, or it has them already."""
         keeper = f"{self.cluster.installation()}/{NAMESPACE}"
+        placed = ((obj.get("status") or {}).get("scheduled") or {}).get("providerName")
         there = {
             disk.kept
             for world in self.cluster.worlds.values()
             for disk in world.state.detached.values()
-            if disk.keeper == keeper
+            if disk.keeper == keeper and placed in {None, world.name}
         }
         for key, made in self.oracle.made.items():
-            if made.owner == name:
+            if made.owner == obj["metadata"]["name"]:
                 there |= {it.kept for it in self.cluster.worlds[key[0]].state.vms[key[1]].disks}
         return wanted <= there

@@ -4,6 +4,7 @@ from typing import Any
 
 from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.identity import Mark
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.faults import WorldFault
 from test.simulation import adoptions, data, platform
@@ -244,8 +245,9 @@ class Ending(Actor):
         found = self.find(adopt["id"])
         if found is None:
             return reason in {"AdoptionNotFound", "VMMissing"}
-        rivals = [it for it in self._living() if (it["spec"].get("adopt") or {}) == adopt]
-        return reason == "OwnershipConflict" and len(rivals) > 1
+        mark = Mark.decode(found[1].mark)
+        taken = mark is not None and mark.owner.name != obj["metadata"]["name"]
+        return reason == "OwnershipConflict" and taken
 
     def _nowhere_to_go(self, obj: Obj) -> bool:
         """Whether it waits for a Provider that is being deleted, which is right."""

@@ -233,6 +233,24 @@ async def test_a_retained_disk_is_told_by_an_id_and_attached_again_with_its_data
     assert kept(bench)[told].content == content
 
 
+async def test_a_disk_of_an_object_that_was_lost_is_kept_as_nobody_knows_what_was_to_become_of_it(
+    bench: MachineBench,
+) -> None:
+    """A restore lost the object that listed it, and its user made another one of the name."""
+    bench.make_machine(disks=[ROOT, data(5, reclaimPolicy="Retain")])
+    await bench.run()
+    content = disks(bench)["data"].content
+    bench.api.drop(SIMULATED_MACHINES, MACHINE, force=True)
+    bench.restart()
+    bench.make_machine(disks=[ROOT])
+    await bench.run()
+    bench.delete()
+    await bench.run()
+    assert bench.vms() == []
+    assert [disk.content for disk in kept(bench).values()] == [content]
+    assert told_events(bench)
+
+
 @pytest.mark.parametrize(("mode", "stopped"), [("Soft", "shutdown"), ("Hard", "power_off")])
 async def test_a_guest_is_stopped_before_its_disk_is_taken_off(
     bench: MachineBench, mode: str, stopped: str

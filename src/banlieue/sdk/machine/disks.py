@@ -78,13 +78,28 @@ def removals(scope: Scope) -> tuple[DiskRemoval, ...]:
 
 
 def retained(scope: Scope) -> dict[str, str]:
-    """The disks that outlive the machine, and the ids they are kept under."""
-    kept = {
+    """The disks that outlive the machine, and the ids they are kept under.
+
+    So does one that nobody lists or ever took off the list: what was to become of it went with an
+    object that was lost, and the one that found the VM again knows nothing of it.
+    """
+    kept = {name: _id(scope, name, None) for name in _unlisted(scope)}
+    kept |= {
         disk.name: _id(scope, disk.name, disk.existing)
         for disk in wanted(scope)
         if disk.wanted_reclaim_policy is ReclaimPolicy.RETAIN
     }
     return kept | {gone.name: gone.keep_as for gone in removals(scope) if gone.keep_as}
+
+
+def _unlisted(scope: Scope) -> set[str]:
+    """Names of disks the VM has and its object has never heard of."""
+    spec, seen = scope.machine.spec, scope.seen
+    if spec.instance is None:
+        return set()
+    known = {disk.name for disk in (*wanted(scope), *spec.removed_disks)}
+    there = {disk.name for disk in (seen.disks if seen else ()) if disk.name is not None}
+    return there - known - disks_it_had(spec)
 
 
 def _id(scope: Scope, name: str, existing: str | None) -> str:
