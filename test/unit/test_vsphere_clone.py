@@ -301,3 +301,5 @@ def test_no_secret_is_in_a_repr() -> None:
     data = Bootstrap(user_data=SecretBytes(b"planted-0815"))
     secret = replace(plan(), bootstrap=data)
     assert "planted-0815" not in repr(secret)
+    clone = build(secret, target(), template())
+    assert options(clone)["guestinfo.userdata"] not in repr(clone), "packed it is as secret"

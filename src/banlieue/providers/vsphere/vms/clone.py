@@ -50,7 +50,7 @@ class Clone:
     datastore: str
     host: str | None
     snapshot: str | None
-    config: Any
+    config: Any = field(repr=False)  # it has the user data in it
     power_on: bool
     disks: tuple[DiskState, ...]
     disk_datastores: dict[int, str]
