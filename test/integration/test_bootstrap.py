@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,11 +22,12 @@ from banlieue.bootstrap.plan import Target, definitions, operator_plan, provider
 from banlieue.bootstrap.release import Release
 from banlieue.cli import main
 from banlieue.sdk.simulated.models import KINDS as SIMULATED_KINDS
+from hack import release
 from hack.components import CONFIG, ROOT, backends, build
 from test.kit.controlplane import ControlPlane
 from test.kit.filled import variants
 from test.kit.kube import Kube, Object
-from test.kit.stack import provider_class
+from test.kit.stack import Role, credentials, is_ready, provider, provider_class
 from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -144,6 +146,27 @@ def test_config_builds_the_very_static_provider_that_bootstrap_installs(backend:
         assert obj == default[name], "roles are those of every install"
 
 
+def test_the_wheel_installs_the_same_as_the_tree(tmp_path: Path) -> None:
+    release.write_wheel(tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    environment = {"PYTHONPATH": str(tmp_path / "installed"), "HOME": str(tmp_path)}
+    code = (
+        "import banlieue.cli.bootstrap as command, banlieue; "
+        f"assert banlieue.__file__.startswith({str(tmp_path)!r}); command.bootstrap()"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, "operator", "--dry-run"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == printed("operator")
+
+
 # Into an empty cluster
 
 
@@ -242,6 +265,41 @@ def test_a_grant_opens_one_namespace_for_reading(installed: Place) -> None:
         assert not allowed(provider, "patch", "providers", "default", names.GROUP)
         installed.succeed("grant", "-n", "default", "--secret", "one")
         wait_until(lambda: not allowed(provider, "get", "secrets", "default"), 10, "one only")
+
+
+def test_a_static_provider_serves_its_namespace_and_none_elsewhere(
+    installed: Place, tmp_path: Path
+) -> None:
+    """With the account, the rights and the arguments it is installed with."""
+    kube = installed.kube
+    installed.succeed("provider", "simulated", "--no-wait")
+    namespace = kube.get("namespaces", SYSTEM)
+    assert namespace["metadata"]["labels"][names.LABEL_IN_USE] == "true"
+    deployment = kube.get("deployments", "banlieue-provider-simulated", SYSTEM)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    arguments = [
+        it.replace("$(POD_NAMESPACE)", SYSTEM) for it in container["args"] if "--http" not in it
+    ]
+    account = installed.control_plane.kubeconfig_for_service_account(
+        SYSTEM, deployment["spec"]["template"]["spec"]["serviceAccountName"]
+    )
+    kube.apply(provider_class("simulated", "Simulated"))
+    for where in (SYSTEM, "default"):
+        kube.apply(credentials(where, "one-creds", "simulated", "simulated"))
+        endpoint = {"endpoint": "simulated://memory/one"}
+        places: dict[str, Any] = {"storage": {"pool": "fast"}, "network": {"network": "lan"}}
+        made = provider(where, "one", backend="simulated", connection=endpoint, **places)
+        kube.apply(made)
+    role = Role("static", arguments, kubeconfig=account, directory=tmp_path)
+    try:
+        role.start(ready=False)
+        kube.wait_for("providers", "one", SYSTEM, until=is_ready, timeout=60, what="Ready")
+        assert "status" not in kube.get("providers", "one", "default")
+        for where in (SYSTEM, "default"):
+            kube.delete("providers", "one", where)
+            kube.wait_gone("providers", "one", where, timeout=60)
+    finally:
+        role.kill9()
 
 
 def test_a_missing_namespace_of_a_tenant_is_told(installed: Place) -> None:

@@ -15,6 +15,7 @@ from banlieue.bootstrap.plan import (
     GRANT,
     PlanError,
     Target,
+    controller_plan,
     grant_plan,
     operator_plan,
     provider_plan,
@@ -39,7 +40,8 @@ def named(objects: list[Object], kind: str, name: str) -> Object:
 
 
 def every_plan(target: Target) -> list[list[Object]]:
-    return [operator_plan(target), *(provider_plan(backend, target) for backend in OWN)]
+    plans = [operator_plan(target), controller_plan(target)]
+    return [*plans, *(provider_plan(backend, target) for backend in OWN)]
 
 
 def text_of(objects: list[Object]) -> str:
@@ -181,6 +183,24 @@ def test_a_provider_beside_another_installation_learns_which_one_it_is_and_no_mo
 def test_what_is_no_backend_is_refused(name: str) -> None:
     with pytest.raises(PlanError, match="no name of a backend"):
         provider_plan(name, Target())
+
+
+@pytest.mark.parametrize("namespace", ["banlieue-system", "operator"])
+def test_without_the_operator_nobody_makes_workloads_or_hands_out_rights(namespace: str) -> None:
+    whole, less = operator_plan(Target(namespace)), controller_plan(Target(namespace))
+    gone = [it for it in whole if it not in less]
+    assert [it for it in whole if it in less] == less, "the rest is the same"
+    assert {it["kind"] for it in gone} >= {"Deployment", "ServiceAccount", "ClusterRoleBinding"}
+    writers = [
+        title(obj)
+        for obj in less
+        for rule in obj.get("rules") or ()
+        if {"create", "patch", "update", "escalate", "bind", "*"} & set(rule["verbs"])
+        and {"deployments", "roles", "clusterroles", "rolebindings", "clusterrolebindings"}
+        & set(rule["resources"])
+    ]
+    assert writers == []
+    assert [it["metadata"]["name"] for it in of_kind(less, "Deployment")] == ["banlieue-controller"]
 
 
 # Where

@@ -64,13 +64,25 @@ def operator_plan(target: Target, *, default_classes: bool = True) -> list[Obj]:
         target: where and what.
         default_classes: whether the operator makes a ProviderClass per backend when it starts.
     """
-    pairs = packed.pairs_of(packed.DEFAULT)
-    found = [packed.labelled(definition, pairs) for definition in definitions()]
-    found += packed.read(packed.DEFAULT)
-    placed = _placed(found, target)
+    placed = _placed(_everything(), target)
     if not default_classes:
         _skip_classes(placed)
     return placed
+
+
+def controller_plan(target: Target) -> list[Obj]:
+    """What `operator_plan` has without the operator: nobody makes workloads or hands out rights."""
+    return _placed((it for it in _everything() if not _is_operators(it)), target)
+
+
+def _everything() -> list[Obj]:
+    pairs = packed.pairs_of(packed.DEFAULT)
+    found = [packed.labelled(definition, pairs) for definition in definitions()]
+    return found + packed.read(packed.DEFAULT)
+
+
+def _is_operators(obj: Obj) -> bool:
+    return "operator" in obj["metadata"]["name"].split("-")
 
 
 def definitions() -> list[Obj]:

@@ -68,6 +68,11 @@ _applying = _add(
         "--wait/--no-wait", default=True, show_default=True, help="Until the pods are available."
     ),
 )
+_downgrade = click.option(
+    "--allow-downgrade",
+    is_flag=True,
+    help="Replace kinds of a newer version, whose further fields objects lose.",
+)
 _timeout = click.option(
     "--timeout",
     type=click.IntRange(1, 24 * 3600),
@@ -84,6 +89,7 @@ def bootstrap() -> None:
 
     \b
     banlieue bootstrap operator            everything: kinds, rights, policies, controller, operator
+    banlieue bootstrap controller          the same without the operator
     banlieue bootstrap provider vsphere    without the operator: one provider for a namespace
     banlieue bootstrap grant -n team-a     without the operator: let it read user data there
     banlieue bootstrap uninstall           take everything out; refuses while there are VMs
@@ -103,11 +109,7 @@ def bootstrap() -> None:
     help="Let the operator make no ProviderClass per backend when it starts.",
 )
 @_applying
-@click.option(
-    "--allow-downgrade",
-    is_flag=True,
-    help="Replace kinds of a newer version, whose further fields objects lose.",
-)
+@_downgrade
 @_timeout
 @_connection
 def operator(namespace: str, version: str, registry: str, **options: Any) -> None:  # noqa: ANN401 - click's
@@ -121,6 +123,28 @@ def operator(namespace: str, version: str, registry: str, **options: Any) -> Non
     target = _target(namespace, version, registry)
     skip = options["skip_provider_classes"]
     _install(lambda: operator_plan(target, default_classes=not skip), options, prune=True)
+
+
+@bootstrap.command()
+@_namespace
+@_release
+@_dry_run
+@_applying
+@_downgrade
+@_timeout
+@_connection
+def controller(namespace: str, version: str, registry: str, **options: Any) -> None:  # noqa: ANN401 - click's
+    """Install or upgrade what `bootstrap operator` does, but the operator.
+
+    No identity in the cluster may then make workloads or hand out rights. Each backend gets a
+    process by `bootstrap provider`; a ProviderClass comes from config/samples or a file of yours.
+    An operator that is there already stays, as it has to take back what it made: to do without it
+    delete the Providers, take everything out with `bootstrap uninstall`, and begin anew.
+    """
+    from banlieue.bootstrap.plan import controller_plan
+
+    target = _target(namespace, version, registry)
+    _install(lambda: controller_plan(target), options)
 
 
 @bootstrap.command()
@@ -150,10 +174,8 @@ def provider(
     It serves every Provider of that backend in its namespace and none elsewhere. Never use it
     beside the operator for one backend: the second server of a Provider only waits.
 
-    It needs the kinds and the controller, which are in the output of `bootstrap operator
-    --dry-run` beside the operator; docs/install.md has the lines. For a third party's BACKEND
-    apply that party's manifests first: they bring its kinds and ClusterRole
-    banlieue-provider-BACKEND.
+    It needs what `bootstrap controller` installs. For a third party's BACKEND apply that party's
+    manifests first: they bring its kinds and ClusterRole banlieue-provider-BACKEND.
     """
     from banlieue.bootstrap.plan import provider_plan
 
