@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from banlieue.sdk.powers import SeedRedactor
 from banlieue.sdk.seed import telling
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, seen
 from test.kit import cloudinit, guestdata, ignitionspec
+from test.kit.soaprules import drop_reply
 from test.kit.vsphere_client import VSphereClient
 from test.kit.vsphere_places import UUID, plan
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
@@ -449,3 +451,25 @@ def test_clearing_costs_a_look_a_change_and_a_proof(bench: Bench, target: VSpher
     arrived = target.proxy.arrived
     assert arrived["ReconfigVM_Task"] == 1
     assert sum(arrived.values()) - arrived["WaitForUpdatesEx"] <= 12, dict(arrived)
+
+
+def test_two_processes_that_clear_at_once_end_in_the_same(bench: Bench) -> None:
+    made = planned(bench)
+    state = ready(bench, made)
+    ref = seen(made, state)
+    with bench.connect() as driver:
+        other = Bench(bench.target, driver)
+        sides = [(bench, redactor(bench)), (other, redactor(other))]
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda side: side[0].run(made, lambda: side[1].redact_seed(ref)), sides))
+    assert set(guestdata.decoded(options(bench, made))) == {"metadata"}
+    assert bench.state(made).uuid == state.uuid
+
+
+def test_a_lost_reply_is_found_out_by_the_next_look(bench: Bench, target: VSphereTarget) -> None:
+    made = planned(bench)
+    state = ready(bench, made)
+    target.proxy.add(drop_reply("ReconfigVM_Task", count=1))
+    bench.run(made, lambda: redactor(bench).redact_seed(seen(made, state)))
+    assert set(guestdata.decoded(options(bench, made))) == {"metadata"}
+    assert target.proxy.arrived["ReconfigVM_Task"] == 1, "it was not made twice"
