@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from banlieue.api.reasons import Reason, ReasonClass
+from banlieue.api.reasons import Reason
+from banlieue.api.wording import ReasonClass
 
 Object = Mapping[str, Any]
 

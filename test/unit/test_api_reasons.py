@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from banlieue.api.reasons import ConditionType, EventReason, Phase, Reason, ReasonClass
+from banlieue.api.reasons import ConditionType, EventReason, Phase, Reason
+from banlieue.api.wording import ReasonClass
 
 REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
+from banlieue.api.wording import ReasonClass, Worded
+
 
 class Phase(StrEnum):
     """What a VirtualMachine does, in one word for people."""
@@ -21,21 +23,6 @@ class Phase(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class ReasonClass(StrEnum):
-    """What a reason asks of us and of people."""
-
-    FACT = "F"
-    """Says how things stand; nothing is wrong."""
-    TRANSIENT = "T"
-    """Tried again with growing pauses."""
-    WAIT = "W"
-    """Waits for a change elsewhere, which is watched; tried again slowly."""
-    SPEC = "S"
-    """Not tried again until the spec or a referenced object changes."""
-    CONFLICT = "C"
-    """A person has to decide."""
-
-
 _FACT = ReasonClass.FACT
 _TRANSIENT = ReasonClass.TRANSIENT
 _WAIT = ReasonClass.WAIT
@@ -43,21 +30,7 @@ _SPEC = ReasonClass.SPEC
 _CONFLICT = ReasonClass.CONFLICT
 
 
-class _Worded(StrEnum):
-    """A word with its meaning."""
-
-    _value_: str
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        """Make the member whose value is the word."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        return member
-
-
-class ConditionType(_Worded):
+class ConditionType(Worded):
     """What a condition is about."""
 
     READY = "Ready", "Summary of all others: the object does what its spec says."
@@ -548,7 +521,7 @@ RESERVED = frozenset(
 """Reasons whose meaning is settled and that nothing gives yet; the reference promises none."""
 
 
-class EventReason(_Worded):
+class EventReason(Worded):
     """What happened, in the past tense where it is an act."""
 
     SCHEDULED = "Scheduled", "A place was chosen."

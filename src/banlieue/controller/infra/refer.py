@@ -3,10 +3,11 @@
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine, MoveRole, TeardownMode
 from banlieue.api.meta import KindRef, Resource
-from banlieue.api.reasons import ConditionType, EventReason, Reason, ReasonClass
+from banlieue.api.reasons import ConditionType, EventReason, Reason
 from banlieue.api.v1alpha1.virtualmachine import Previous, VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
+from banlieue.api.wording import ReasonClass
 from banlieue.controller.infra import adoption, blueprint, devices, skew, teardown
 from banlieue.controller.infra.kinds import Found, reference_to
 from banlieue.controller.moves import wishes

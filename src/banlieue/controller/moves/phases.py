@@ -4,10 +4,11 @@ from datetime import datetime
 
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import ConditionStatus, KindRef
-from banlieue.api.reasons import ConditionType, Reason, ReasonClass
+from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus
+from banlieue.api.wording import ReasonClass
 from banlieue.controller.infra.adoption import untaken
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.moves import course, steps, wishes

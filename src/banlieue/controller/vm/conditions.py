@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import ConditionStatus
-from banlieue.api.reasons import ConditionType, Phase, Reason, ReasonClass
+from banlieue.api.reasons import ConditionType, Phase, Reason
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import ReadinessGate, VirtualMachine
 from banlieue.api.v1alpha1.virtualmachine_status import Scheduled
+from banlieue.api.wording import ReasonClass
 from banlieue.sdk.conditions import Finding, false, true, unknown
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop, Wait
 
