@@ -18,6 +18,7 @@ from test.simulation import platform
 from test.simulation.backend import SimWorld
 from test.simulation.cluster import CONTROLLER, Cluster
 from test.simulation.host import SimProcess
+from test.simulation.kinds import SIMULATED
 
 PROVIDER = "east"
 _QUICK = Latencies(create=1.0, power=0.3, shutdown=1.0, boot=1.0, delete=0.5, reconfigure=0.3)
@@ -43,8 +44,8 @@ class ManyVms:
     provider: SimProcess = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cluster = Cluster(self.seed, (PROVIDER,))
-        platform.set_up(self.cluster.api, (PROVIDER,))
+        self.cluster = Cluster(self.seed, {PROVIDER: SIMULATED})
+        platform.set_up(self.cluster.api, self.cluster.classes)
         state = platform.backend_state(PROVIDER, _QUICK)
         self.world = self.cluster.add_world(PROVIDER, state)
 

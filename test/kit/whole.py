@@ -21,6 +21,7 @@ from banlieue.sdk.testing.memory_api import MemoryApi
 from test.simulation import platform
 from test.simulation.backend import SimWorld
 from test.simulation.cluster import CONTROLLER, Cluster
+from test.simulation.kinds import SIMULATED
 
 PACE = Latencies(create=2.0, power=0.5, shutdown=1.0, boot=1.0, delete=0.5, reconfigure=0.5)
 CHANGING = frozenset(
@@ -36,9 +37,9 @@ class Whole:
     """An installation at work; `changes` are the calls that were to change something."""
 
     def __init__(self, *providers: str, seed: int = 1) -> None:
-        self.cluster = Cluster(seed, providers or ("east",))
+        self.cluster = Cluster(seed, dict.fromkeys(providers or ("east",), SIMULATED))
         self.changes: list[tuple[str, str]] = []
-        platform.set_up(self.cluster.api, self.cluster.names)
+        platform.set_up(self.cluster.api, self.cluster.classes)
         for name in self.cluster.names:
             state = platform.backend_state(name, PACE)
             self.cluster.add_world(name, state).on_call = self._called

@@ -30,7 +30,10 @@ class OtherMachine(SimulatedMachine):
 
 MACHINE_KINDS: tuple[Resource, ...] = (SIMULATED_MACHINES, OTHER_MACHINES)
 
-CLASSES: dict[str, Resource] = {"simulated": SIMULATED_MACHINES, "other": OTHER_MACHINES}
+SIMULATED = "simulated"
+"""The class of Providers wherever there is no need for two."""
+
+CLASSES: dict[str, Resource] = {SIMULATED: SIMULATED_MACHINES, "other": OTHER_MACHINES}
 """The machine kind of every ProviderClass, which is named as its backend."""
 
 BY_NAME = {kind.kind: kind for kind in MACHINE_KINDS}

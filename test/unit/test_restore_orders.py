@@ -16,6 +16,7 @@ from banlieue.sdk.testing.plain import clone
 from test.kit.controllerworld import restored
 from test.kit.whole import Whole
 from test.simulation import platform
+from test.simulation.kinds import SIMULATED
 
 NAMES = ("db-1", "db-2")
 Saved = list[tuple[Resource, Obj]]
@@ -74,7 +75,7 @@ def provider_last(whole: Whole, saved: Saved) -> None:
         whole.api.drop(kind, Key.of(obj), force=True)
     _put(whole, saved)
     whole.rest(60)
-    whole.at_work(lambda: platform.add_provider(whole.api, "east"))
+    whole.at_work(lambda: platform.add_provider(whole.api, "east", SIMULATED))
 
 
 def without_status(whole: Whole, saved: Saved) -> None:
