@@ -13,7 +13,7 @@ from banlieue.bootstrap.apply import How, Outcome, apply, differences
 from banlieue.bootstrap.cluster import MANAGER, BootstrapError
 from banlieue.bootstrap.kinds import lost_fields
 from banlieue.bootstrap.objects import key_of, resource_of
-from banlieue.bootstrap.plan import GRANT, Target, grant_plan, operator_plan, provider_plan
+from banlieue.bootstrap.plan import Target, grant_plan, operator_plan, provider_plan
 from banlieue.bootstrap.release import Release
 from banlieue.sdk.kube import Key, Unavailable
 from banlieue.sdk.testing.memory_api import Call, Moment
@@ -277,13 +277,12 @@ async def test_an_upgrade_deletes_what_this_version_has_no_more_and_nothing_of_o
         _leftover("ours-once", MANAGER),
         _leftover("somebody-elses", "kubectl"),
         _leftover("of-a-static-provider", MANAGER, **static),
-        _leftover(GRANT, MANAGER),
     ):
         bench.api.put(ROLES, obj)
     outcome = await bench.apply(plan, prune=True)
     assert outcome.deleted == ["Role banlieue-system/ours-once"]
     left = {it["metadata"]["name"] for it in bench.api.peek_all(ROLES)}
-    assert {"somebody-elses", "of-a-static-provider", GRANT, "banlieue-controller"} <= left
+    assert {"somebody-elses", "of-a-static-provider", "banlieue-controller"} <= left
 
 
 async def test_static_providers_and_grants_survive_an_upgrade(

@@ -12,10 +12,10 @@ from banlieue.api import names
 from banlieue.bootstrap import packed
 from banlieue.bootstrap.objects import in_order, key_of, resource_of, stream, title
 from banlieue.bootstrap.plan import (
-    GRANT,
     PlanError,
     Target,
     controller_plan,
+    grant_name,
     grant_plan,
     operator_plan,
     provider_plan,
@@ -270,14 +270,24 @@ def test_what_is_no_registry_is_refused(registry: str) -> None:
 
 
 def test_a_grant_lets_the_chosen_providers_read_secrets_there() -> None:
-    role, binding = grant_plan("team-a", ["vsphere", "simulated"], system_namespace="platform")
-    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "team-a"
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
-    assert binding["roleRef"]["name"] == role["metadata"]["name"] == GRANT
-    assert [(it["name"], it["namespace"]) for it in binding["subjects"]] == [
-        ("banlieue-provider-simulated", "platform"),
-        ("banlieue-provider-vsphere", "platform"),
-    ]
+    plan = grant_plan("team-a", ["vsphere", "simulated", "vsphere"], system_namespace="platform")
+    assert [it["kind"] for it in plan] == ["Role", "RoleBinding"] * 2
+    for backend, (role, binding) in zip(
+        ("simulated", "vsphere"), (plan[:2], plan[2:]), strict=True
+    ):
+        assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "team-a"
+        assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+        assert binding["roleRef"]["name"] == role["metadata"]["name"] == grant_name(backend)
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == (
+            f"banlieue-provider-{backend}",
+            "platform",
+        )
+
+
+def test_a_grant_to_one_backend_takes_nothing_from_another() -> None:
+    one, other = (grant_plan("team-a", [backend]) for backend in ("vsphere", "simulated"))
+    assert {key_of(it) for it in one}.isdisjoint({key_of(it) for it in other})
 
 
 def test_a_grant_can_name_its_secrets() -> None:

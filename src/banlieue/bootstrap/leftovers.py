@@ -7,7 +7,7 @@ from banlieue.api.meta import Resource
 from banlieue.api.names import plural
 from banlieue.bootstrap.cluster import MANAGER, NotFound, Tools
 from banlieue.bootstrap.objects import key_of, title
-from banlieue.bootstrap.plan import COMPONENT, GRANT
+from banlieue.bootstrap.plan import COMPONENT
 from banlieue.sdk.kube import Obj
 
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -46,7 +46,7 @@ async def prune(tools: Tools, plan: Sequence[Obj], deleted: list[str]) -> None:
         for obj in await installed(tools, resource, namespace):
             if (obj["kind"], key_of(obj)) in kept or not applied_by_us(obj):
                 continue
-            if obj["metadata"]["name"] == GRANT or is_static(obj):
+            if is_static(obj):
                 continue
             await delete(tools, resource, obj)
             deleted.append(title(obj))
@@ -87,6 +87,6 @@ def managers(obj: Obj) -> Iterable[str]:
 
 
 def is_static(obj: Obj) -> bool:
-    """Whether it belongs to a static provider."""
+    """Whether it belongs to a static provider, or is a grant to one."""
     labels: dict[str, str] = obj["metadata"].get("labels") or {}
     return labels.get(COMPONENT, "").startswith("provider-")

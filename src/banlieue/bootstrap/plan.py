@@ -152,35 +152,45 @@ def grant_plan(
             raise PlanError(f"{backend!r} is no name of a backend, such as vsphere")
     if not chosen:
         raise PlanError("name at least one backend whose provider gets the right")
-    group = "rbac.authorization.k8s.io"
+    return [
+        it for backend in chosen for it in _grant(namespace, backend, secrets, system_namespace)
+    ]
+
+
+def grant_name(backend: str) -> str:
+    """Name of the Role and RoleBinding that let a backend's static provider read user data."""
+    return f"banlieue-provider-{backend}-user-data"
+
+
+def _grant(
+    namespace: str, backend: str, secrets: Iterable[str], system_namespace: str
+) -> list[Obj]:
+    """One for each backend: what is granted to one takes nothing from another."""
     rule: dict[str, Any] = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
     if named := sorted(set(secrets)):
         rule["resourceNames"] = named
-    metadata = {
-        "name": GRANT,
-        "namespace": namespace,
-        "labels": packed.pairs_of(packed.PROVIDER_BASE),
-    }
-    role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]}
-    binding = {
-        "apiVersion": f"{group}/v1",
-        "kind": "RoleBinding",
-        "metadata": copy.deepcopy(metadata),
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": GRANT},
-        "subjects": [
-            {
-                "kind": "ServiceAccount",
-                "name": f"banlieue-provider-{backend}",
-                "namespace": system_namespace,
-            }
-            for backend in chosen
-        ],
-    }
-    return [role, binding]
+    labels = {**packed.pairs_of(packed.PROVIDER_BASE), COMPONENT: f"provider-{backend}"}
+    account = f"banlieue-provider-{backend}"
+    metadata = {"name": grant_name(backend), "namespace": namespace, "labels": labels}
+    return _role(metadata, rule, account=account, account_namespace=system_namespace)
 
 
-GRANT: Final = "banlieue-provider-user-data"
-"""Name of the Role and the RoleBinding that let static providers read user data."""
+def _role(
+    metadata: dict[str, Any], rule: dict[str, Any], *, account: str, account_namespace: str
+) -> list[Obj]:
+    """A Role of one rule, and the RoleBinding that gives it to an account."""
+    group = "rbac.authorization.k8s.io"
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": account_namespace}
+    return [
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": copy.deepcopy(metadata),
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": metadata["name"]},
+            "subjects": [subject],
+        },
+    ]
 
 
 def _base(backend: str) -> list[Obj]:
@@ -228,9 +238,8 @@ def _reach(backend: str, placed: list[Obj], target: Target, system_namespace: st
             arguments = obj["spec"]["template"]["spec"]["containers"][0]["args"]
             kept = [it for it in arguments if not it.startswith("--system-namespace")]
             arguments[:] = [*kept, f"--system-namespace={system_namespace}"]
-    group = "rbac.authorization.k8s.io"
     metadata = {
-        "name": f"banlieue-provider-{backend}-{target.namespace}"[:253],
+        "name": f"banlieue-provider-{backend}-{target.namespace}",
         "namespace": system_namespace,
         "labels": dict(account["metadata"]["labels"]),
     }
@@ -240,22 +249,8 @@ def _reach(backend: str, placed: list[Obj], target: Target, system_namespace: st
         "resourceNames": [names.INSTALLATION_CONFIG_MAP],
         "verbs": ["get"],
     }
-    return [
-        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": copy.deepcopy(metadata),
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": metadata["name"]},
-            "subjects": [
-                {
-                    "kind": "ServiceAccount",
-                    "name": account["metadata"]["name"],
-                    "namespace": target.namespace,
-                }
-            ],
-        },
-    ]
+    name = account["metadata"]["name"]
+    return _role(metadata, rule, account=name, account_namespace=target.namespace)
 
 
 def _placed(objects: Iterable[Obj], target: Target) -> list[Obj]:
