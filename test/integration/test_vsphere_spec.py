@@ -10,7 +10,10 @@ import pytest
 from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
+from banlieue.api.types import PowerState
+from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.backend import BACKEND
+from banlieue.providers.vsphere.client import pbm
 from banlieue.providers.vsphere.differing import differing
 from banlieue.providers.vsphere.driver import VSphereDriver
 from banlieue.providers.vsphere.models import (
@@ -21,8 +24,8 @@ from banlieue.providers.vsphere.models import (
     Shares,
     VSphereMachineSpec,
 )
-from banlieue.sdk.driver import DiskPlan, FailureDomain, MachineState, NicPlan
-from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
+from banlieue.sdk.driver import DiskPlan, FailureDomain, MachineState, NicPlan, Task
+from banlieue.sdk.errors import DriverError, FieldLacks, InvalidSpec, NeedsOperator
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench
 from test.kit.taps import calls_of
 from test.kit.vcsim_values import Machine
@@ -440,3 +443,92 @@ def test_interfaces_reach_the_networks_and_kinds_they_name(bench: Bench) -> None
     calls = calls_of(bench.target)["ReconfigVM_Task"]
     bench.run(wanted, lambda: bench.driver.update(wanted, state))
     assert calls_of(bench.target)["ReconfigVM_Task"] == calls, "nothing differs"
+
+
+# What goes wrong
+
+
+def test_a_folder_that_was_removed_is_made_anew(bench: Bench) -> None:
+    assert isinstance(bench.target, VSphereTarget)
+    fields = {"folder": "passing", "folder_policy": FolderPolicy.CREATE}
+    first = planned(bench, "first", **fields)
+    made(bench, first)
+    bench.delete(first.ref, first)
+    with admin(bench.target) as client:
+        client.outcome(client.at("DC0/vm/passing").Destroy_Task())
+    second = planned(bench, "second", **fields)
+    with pytest.raises(DriverError):
+        bench.driver.create(second)
+    made(bench, second)
+    assert machine(bench, second).path.startswith("/DC0/vm/passing/")
+
+
+def test_without_the_right_an_attribute_lacks_and_the_vm_runs(bench: Bench) -> None:
+    assert isinstance(bench.target, VSphereTarget)
+    vcenter = bench.target.vcenter
+    vcenter.add_fault("SetField", "NoPermission", {"privilegeId": "Global.SetCustomField"})
+    wanted = planned(bench, custom_attributes={"owner": "me"})
+    bench.ensure(wanted)
+    try:
+        with pytest.raises(FieldLacks) as refusal:
+            bench.driver.update(wanted, bench.state(wanted))
+    finally:
+        vcenter.clear_faults()
+    assert (refusal.value.field, refusal.value.reason) == (
+        "customAttributes",
+        Reason.PROVIDER_PERMISSION_DENIED,
+    )
+    assert "Global.SetCustomField" in refusal.value.message
+    bigger = replace(wanted, cpus=2)
+    vcenter.add_fault("SetField", "NoPermission", {"privilegeId": "Global.SetCustomField"})
+    state = bench.state(bigger)
+    with pytest.raises(NeedsOperator) as restart:
+        bench.driver.update(bigger, state)
+    vcenter.clear_faults()
+    assert restart.value.reason is Reason.RESTART_REQUIRED, "the rest is looked at all the same"
+
+
+def test_a_vm_with_snapshots_starts_with_the_hardware_it_has(bench: Bench) -> None:
+    assert isinstance(bench.target, VSphereTarget)
+    off = replace(planned(bench), power=PowerState.POWERED_OFF)
+    state = made(bench, off)
+    bench.target.snapshot(state.backend_id)
+    on = replace(
+        off, power=PowerState.POWERED_ON, spec=planned(bench, hardware_version="vmx-19").spec
+    )
+
+    told: list[Reason] = []
+
+    def step() -> Task | None:
+        try:
+            return bench.driver.update(on, bench.state(on))
+        except NeedsOperator as error:
+            told.append(error.reason)
+            return None
+
+    bench.run(on, step)
+    assert told == [Reason.BLOCKED_BY_SNAPSHOT]
+    assert bench.state(on).power is PowerState.POWERED_ON
+    assert bench.state(on).facts["hardwareVersion"] == "vmx-13"
+
+
+def test_storage_policies_that_cannot_be_asked_stop_nothing_else(shared: VSphereTarget) -> None:
+    classes = shared.capabilities.to_api()
+    classes["storageClasses"].append({"name": "policed", "target": {"storagePolicy": POLICY}})
+    connection = replace(shared.connection(), capabilities=Capabilities.from_api(classes))
+    with BACKEND.connect(connection) as driver:
+        (domain,) = driver.failure_domains()
+        assert "policed" in domain.storage_classes
+    real = pbm.read_policies
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pbm, "read_policies", _silent)
+        with BACKEND.connect(connection) as driver:
+            (domain,) = driver.failure_domains()
+            assert domain.storage_classes == ("gold",)
+            assert any("StorageProfile.View" in problem for problem in domain.problems)
+            made(Bench(shared, driver), planned(Bench(shared, driver)))
+    assert pbm.read_policies is real
+
+
+def _silent(*_: object) -> dict[str, str]:
+    raise TimeoutError("the policy service is away")

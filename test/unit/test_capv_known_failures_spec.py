@@ -31,7 +31,7 @@ ROWS: Mapping[str, Row] = {
         f"{STORING}::test_a_datastore_cluster_means_its_datastore_with_most_space",
     ),
     "26": shown(
-        "a policy picks a datastore cluster, one in maintenance, or leaves the VM on its template's",
+        "a policy picks a datastore cluster, one in maintenance, or the template's datastore",
         f"{STORING}::test_a_policy_chooses_among_the_datastores_that_fulfil_it",
         f"{STORING}::test_a_datastore_in_maintenance_is_never_chosen",
         f"{SPEC}::test_a_storage_policy_reaches_the_vm_and_its_disks",

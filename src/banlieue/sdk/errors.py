@@ -55,6 +55,19 @@ class NeedsOperator(DriverError):
     """Stays until somebody changes the Provider, its credentials or the backend."""
 
 
+class FieldLacks(NeedsOperator):
+    """One field is not in force and the VM does well without; told of that field and tried again.
+
+    Raise it only when nothing else is left to do.
+    """
+
+    def __init__(
+        self, field: str, reason: Reason, message: str, *, native: NativeError | None = None
+    ) -> None:
+        super().__init__(reason, message, native=native)
+        self.field = field
+
+
 class AbsenceUnproven(NeedsOperator):
     """The VM was not found, but the look-up is no proof that it is gone."""
 

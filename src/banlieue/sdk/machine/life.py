@@ -15,7 +15,7 @@ from banlieue.api.types import DriftAction
 from banlieue.api.v1alpha1.virtualmachine import OnMissing
 from banlieue.sdk import installation, tenancy
 from banlieue.sdk.driver import RESTART, Driver, MachinePlan, MachineRef, MachineState, Task
-from banlieue.sdk.errors import DriverError, NeedsOperator
+from banlieue.sdk.errors import DriverError, FieldLacks, NeedsOperator
 from banlieue.sdk.features import unhonoured
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
 from banlieue.sdk.kube import Key, NotFound, Obj
@@ -27,6 +27,7 @@ from banlieue.sdk.machine.scope import Scope, owner_of, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
 from banlieue.sdk.provider.in_use import ensure_in_use, is_in_use
+from banlieue.sdk.upkeep import Shortfall
 
 CREATE_TIMEOUT = 60.0
 """Seconds a creating call may take before its outcome counts as unknown."""
@@ -372,6 +373,10 @@ async def _update(scope: Scope, seen: MachineState) -> Outcome:
     try:
         await disks.check_existing(scope, place)
         task = await scope.open.call(lambda driver: driver.update(wanted, seen))
+    except FieldLacks as error:
+        scope.shortfalls = (Shortfall(error.field, error.reason, error.message),)
+        scope.again_after = SLOW
+        return CONTINUE
     except NeedsOperator as error:
         if error.reason is Reason.RESTART_REQUIRED:
             scope.waits_for_restart = True

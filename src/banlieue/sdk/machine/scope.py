@@ -24,7 +24,7 @@ from banlieue.sdk.machine.nic_drift import DesiredNic
 from banlieue.sdk.outcome import Wait
 from banlieue.sdk.provider.ports import OpenProvider
 from banlieue.sdk.reconcile import Context
-from banlieue.sdk.upkeep import Kept
+from banlieue.sdk.upkeep import Kept, Shortfall
 
 _OWNER_GROUPS = {OWNER_VIRTUAL_MACHINE: names.GROUP, OWNER_MACHINE: names.CAPI_GROUP}
 
@@ -67,6 +67,7 @@ class Scope:
     waits_for_restart: bool = False
     blocked: DriverError | None = None
     unsupported: tuple[str, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
     status_lost: bool = False
     missing: bool = False
     owner_had_vm: bool = False

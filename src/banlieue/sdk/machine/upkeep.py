@@ -107,4 +107,5 @@ def unsupported(scope: Scope) -> tuple[str, ...]:
 
 def shortfalls(scope: Scope) -> tuple[Shortfall, ...]:
     """What is not in force, as last told."""
-    return scope.memory.kept.last.shortfalls if _wanted(scope) is not None else ()
+    kept = scope.memory.kept.last.shortfalls if _wanted(scope) is not None else ()
+    return (*scope.shortfalls, *kept)

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from pyVmomi import vim
 
 from banlieue.api.v1alpha1.provider import Capabilities
-from banlieue.providers.vsphere.client import pbm
+from banlieue.providers.vsphere.client import faults, pbm
 from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.places.inventory import Inventory, Policy
 from banlieue.providers.vsphere.places.stores import POLICY_KEY
+
+_RETRY = 30.0
+"""Seconds until the service is asked again after it failed."""
 
 
 def declared(capabilities: Capabilities) -> frozenset[str]:
@@ -23,8 +26,8 @@ def declared(capabilities: Capabilities) -> frozenset[str]:
 class Policies:
     """What is known of the policies that were named. Thread-safe.
 
-    Without any name nothing is asked. What is told is kept as long as the inventory; an account
-    that lost the right to see policies keeps what it knew, as nothing tells that they are gone.
+    Without any name nothing is asked. What is told is kept as long as the inventory, and longer
+    while the service cannot be asked, as nothing tells that policies are gone.
     """
 
     session: Session
@@ -60,9 +63,10 @@ class Policies:
             fulfilled = pbm.compatible(self.session, ids, stores)
         except vim.fault.NotAuthenticated:
             raise
-        except vim.fault.NoPermission:
-            ids, fulfilled = None, {}
-        if ids is not None:
+        except faults.NATIVE:
+            # A service of its own: while it is away, or refuses, the vCenter works all the same.
+            self._until = self.monotonic() + min(_RETRY, self.max_age)
+        else:
             self._known = {name: Policy(ids[name], name, fulfilled[name]) for name in ids}
+            self._until = self.monotonic() + self.max_age
         self._asked, self._stores = wanted, stores
-        self._until = self.monotonic() + self.max_age

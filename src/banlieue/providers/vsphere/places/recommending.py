@@ -40,6 +40,15 @@ def recommended(  # noqa: PLR0917 - what a vCenter wants to know
         manager = vim.StorageResourceManager(login.content.storage_resource_manager, stub)
         clone = spec(stub)
         clone.location.datastore, clone.location.disk = None, []
+        # Only the disks matter; first-boot data is no business of the storage manager.
+        disks = [
+            change
+            for change in clone.config.deviceChange
+            if isinstance(
+                change.device, vim.vm.device.VirtualDisk | vim.vm.device.VirtualController
+            )
+        ]
+        clone.config = vim.vm.ConfigSpec(deviceChange=disks)
         where = vim.storageDrs.PodSelectionSpec(storagePod=vim.StoragePod(pod, stub))
         where.initialVmConfig = [
             vim.storageDrs.PodSelectionSpec.VmPodConfig(storagePod=vim.StoragePod(pod, stub))

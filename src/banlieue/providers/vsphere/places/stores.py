@@ -219,7 +219,10 @@ def _is_in(inventory: Inventory, place: str, datacenter: str) -> bool:
 
 
 def _no_policy(wanted: str) -> str:
-    return f"there is no storage policy {wanted!r}, or the account may not view storage policies"
+    return (
+        f"there is no storage policy {wanted!r}, or policies cannot be read (that needs "
+        "StorageProfile.View)"
+    )
 
 
 def _text(target: Target, key: str) -> str | None:

@@ -21,10 +21,11 @@ from banlieue.providers.vsphere.watching.records import (
     MEMORY_HOT,
     MEMORY_MOST,
     MEMORY_STEP,
+    SNAPSHOTS,
     VmRecord,
 )
 from banlieue.sdk.driver import Task
-from banlieue.sdk.errors import NeedsOperator
+from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 
 if TYPE_CHECKING:
     from banlieue.providers.vsphere.vms.work import Work
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 VERSION = "config.version"
 DEVICES = "config.hardware.device"
 
-_ON = "poweredOn"
+_ON, _OFF = "poweredOn", "poweredOff"
 _RESTART = "CPUs and memory change only while the VM is off"
 
 
@@ -101,7 +102,8 @@ class Preparing:
         """One step for a VM that is off; None when nothing is left to do before its start."""
         upgrade = shape.upgrade_to(plan, live.found.get(VERSION))
         moid = live.record.moid
-        if upgrade is not None:
+        # What cannot be upgraded now is started as it is; `check_upgrade` tells why.
+        if upgrade is not None and not live.found.get(SNAPSHOTS) and self._is_supported(plan):
             return self.work.start(
                 moid, "upgrade", lambda managed: managed.UpgradeVM_Task(version=upgrade)
             )
@@ -109,6 +111,30 @@ class Preparing:
         if spec is not None:
             return self.work.reconfigure(moid, "reconfigure", spec)
         return self._late_devices(plan, live)
+
+    def check_upgrade(self, plan: Plan, live: Live) -> None:
+        """Raise why a VM that runs, or that has to stay off, has not its hardware version yet."""
+        if shape.upgrade_to(plan, live.found.get(VERSION)) is None:
+            return
+        places = self.work.machines.places.get()
+        self.offers.check_version(plan, placement.cluster_of(places, plan))
+        if live.found.get(SNAPSHOTS):
+            raise NeedsOperator(
+                Reason.BLOCKED_BY_SNAPSHOT,
+                "virtual hardware is not upgraded while the VM has snapshots; delete the snapshots",
+            )
+        if live.record.power != _OFF:
+            raise NeedsOperator(
+                Reason.RESTART_REQUIRED, "the hardware version changes only while the VM is off"
+            )
+
+    def _is_supported(self, plan: Plan) -> bool:
+        places = self.work.machines.places.get()
+        try:
+            self.offers.check_version(plan, placement.cluster_of(places, plan))
+        except InvalidSpec:
+            return False
+        return True
 
     def _late_devices(self, plan: Plan, live: Live) -> Task | None:
         """Add devices that are missing, such as those that need the upgraded hardware."""

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyVmomi import vim
+from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerOffMode, PowerState
+from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import Found, moid, read
 from banlieue.providers.vsphere.hardware import cards, devices
@@ -17,7 +18,7 @@ from banlieue.providers.vsphere.places import placement
 from banlieue.providers.vsphere.places.inventory import Network
 from banlieue.providers.vsphere.places.offers import Offers
 from banlieue.providers.vsphere.places.placement import Plan
-from banlieue.providers.vsphere.vms import firstboot, obstacles, preparing, shape
+from banlieue.providers.vsphere.vms import firstboot, obstacles, preparing
 from banlieue.providers.vsphere.vms.machines import Live, Machines
 from banlieue.providers.vsphere.vms.obstacles import DISABLED
 from banlieue.providers.vsphere.vms.preparing import Preparing
@@ -34,7 +35,7 @@ from banlieue.providers.vsphere.watching.records import (
 )
 from banlieue.providers.vsphere.watching.watcher import Watcher
 from banlieue.sdk.driver import DiskState, MachineRef, NicPlan, Task
-from banlieue.sdk.errors import Foreign, NeedsOperator, Transient
+from banlieue.sdk.errors import FieldLacks, Foreign, NeedsOperator, Transient
 
 SHUTDOWN = "shutdown-"
 """What the handle of a guest shutdown begins with; the vCenter has no task for it."""
@@ -106,18 +107,27 @@ class Work:
     def _running(self, plan: Plan, live: Live) -> Task | None:
         """What is left to do for a VM whose power is as it should be."""
         record = live.record
-        wanted, values = plan.spec.custom_attributes, live.found.get(VALUES)
-        if self.machines.attributes.write(record.moid, wanted, values):
-            self._doubt(record.moid)
-        if record.power == _OFF:
-            return None
-        spec = preparing.hot(plan, live)
+        lacking = self._attributes(plan, live)
+        spec = preparing.hot(plan, live) if record.power != _OFF else None
         if spec is not None:
             return self.reconfigure(record.moid, "reconfigure", spec)
-        if shape.upgrade_to(plan, live.found.get(preparing.VERSION)):
-            raise NeedsOperator(
-                Reason.RESTART_REQUIRED, "the hardware version changes only while the VM is off"
-            )
+        self.preparing.check_upgrade(plan, live)
+        if lacking is not None:
+            raise lacking
+        return None
+
+    def _attributes(self, plan: Plan, live: Live) -> FieldLacks | None:
+        """Set the custom attributes that differ; the refusal, which holds up nothing else."""
+        vm, wanted = live.record.moid, plan.spec.custom_attributes
+        try:
+            written = self.machines.attributes.write(vm, wanted, live.found.get(VALUES))
+        except vim.fault.NotAuthenticated:
+            raise
+        except vmodl.MethodFault as error:
+            told = faults.driver_error(error, Reason.UPDATE_FAILED)
+            return FieldLacks("customAttributes", told.reason, told.message, native=told.native)
+        if written:
+            self._doubt(vm)
         return None
 
     def _interfaces(self, plan: Plan, live: Live) -> Task | None:
