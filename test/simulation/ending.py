@@ -186,7 +186,20 @@ class Ending(Actor):
             if made_by not in names:
                 found.append(f"machine {Key.of(machine)} has no VirtualMachine")
         found += [f"{what} was to be destroyed and is still there" for what in self._leaks()]
-        return found
+        return found + self._untold()
+
+    def _untold(self) -> list[str]:
+        """Providers that an admin waits for before a recovery ends."""
+        providers = self.cluster.api.look(PROVIDERS) if self.cluster.recovers else ()
+        told = {
+            it["metadata"]["name"]: (it.get("status") or {}).get("unclaimed") or {}
+            for it in providers
+        }
+        return [
+            f"Provider {name} has not told what it holds"
+            for name, what in told.items()
+            if not (what.get("complete") and what.get("recovery"))
+        ]
 
     def _leaks(self) -> list[str]:
         return list(self.oracle.leaked.values())

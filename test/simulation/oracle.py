@@ -87,6 +87,7 @@ class Oracle:
     torn: set[str] = field(default_factory=set)
     leaked: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    placed: set[str] = field(default_factory=set)
     outdated: set[str] = field(default_factory=set)
     orphaned: set[str] = field(default_factory=set)
     restoring: bool = False
@@ -259,6 +260,8 @@ class Oracle:
 
     def _follow_wish(self, change: Change) -> None:
         name, now = change.key.name, self.cluster.loop.time()
+        if change.new is not None and (change.new.get("status") or {}).get("infrastructureRef"):
+            self.placed.add(change.new["metadata"]["uid"])
         wish = self.wishes.setdefault(name, Wish())
         destroy, orphan = _leaves(change.new, "Delete"), _leaves(change.new, "Orphan")
         if wish.destroy and not destroy:
@@ -278,8 +281,9 @@ class Oracle:
     def _gone(self, name: str, last: Obj) -> None:
         """The VirtualMachine went as the user wanted; what is left of it is nobody's."""
         policy = _policy(last.get("spec") or {})
-        # Created again and deleted while no controller was there: its VM is reported, and stays.
-        unseen = not (last.get("status") or last["metadata"].get("finalizers"))
+        # Created again after a restore and deleted before it was placed: its VM is reported, and
+        # stays.
+        unseen = last["metadata"].get("uid") not in self.placed
         for made in self.made.values():
             if made.owner == name and not made.left:
                 made.left = True
