@@ -79,12 +79,19 @@ class Server:
             raise kube.Unavailable(0, "connection refused")
         return self.served
 
-    async def get(self, _: Resource, key: Key) -> Obj:
+    async def list(
+        self,
+        _: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> list[Obj]:
         self.gets += 1
-        try:
-            return copy.deepcopy(self.objects[key])
-        except KeyError:
-            raise kube.NotFound(404, "NotFound", str(key)) from None
+        assert not label_selector
+        name = field_selector.removeprefix("metadata.name=")
+        found = self.objects.get(Key(namespace, name))
+        return [copy.deepcopy(found)] if found else []
 
     async def identities(
         self,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from banlieue.api.meta import Resource
-from banlieue.sdk import kube
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Clock
 from banlieue.sdk.runtime.cache import Identity, Store
@@ -26,8 +25,15 @@ _Suspect = tuple[Identity | None, Identity]
 class SweepClient(Protocol):
     """What a sweep asks of the API client."""
 
-    async def get(self, resource: Resource, key: Key) -> Obj:
-        """Read one object live."""
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> list[Obj]:
+        """Read all matching objects live."""
 
     async def identities(
         self,
@@ -118,11 +124,13 @@ class Sweeper:
         return repaired
 
     async def _repair(self, key: Key, cached: Identity | None) -> bool:
-        try:
-            live = await self.client.get(self.store.stream.resource, key)
-        except kube.NotFound:
+        # By a list, for which the right to watch the kind is enough.
+        live = await self.client.list(
+            self.store.stream.resource,
+            namespace=key.namespace,
+            field_selector=f"metadata.name={key.name}",
+        )
+        if not live or self.store.identity(key) != cached:
             return False
-        if self.store.identity(key) != cached:
-            return False
-        self.hub.deliver(self.store.stream, self.store.replace(live))
+        self.hub.deliver(self.store.stream, self.store.replace(live[0]))
         return True
