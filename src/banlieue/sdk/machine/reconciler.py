@@ -7,7 +7,7 @@ from typing import Any
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Instance, Machine, MachineStatus
 from banlieue.api.reasons import EventReason, Reason
-from banlieue.api.resources import CAPI_CLUSTERS
+from banlieue.api.resources import CAPI_CLUSTERS, PROVIDERS
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound, Obj
@@ -27,10 +27,16 @@ from banlieue.sdk.machine import (
     upkeep,
 )
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
+from banlieue.sdk.machine.shares import LATER, Shares
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.phases import Phase, run_phases
 from banlieue.sdk.powers import Changes
-from banlieue.sdk.provider.ports import OpenProviders, Unreached, open_or_unreached
+from banlieue.sdk.provider.ports import (
+    OpenProvider,
+    OpenProviders,
+    Unreached,
+    open_or_unreached,
+)
 from banlieue.sdk.reconcile import Context, Priority, Request, Result
 from banlieue.sdk.status import write_status
 
@@ -85,6 +91,7 @@ class MachineReconciler:
     backend: Backend[Any]
     providers: OpenProviders
     installation_namespace: str = names.SYSTEM_NAMESPACE
+    shares: Shares = field(default_factory=Shares)
     memories: dict[Key, Memory] = field(default_factory=dict)
     _by_word: dict[str, set[Key]] = field(default_factory=dict)
     _by_task: dict[str, Key] = field(default_factory=dict)
@@ -99,9 +106,16 @@ class MachineReconciler:
         reference = machine.spec.provider_ref
         if reference is None or _hands_off(machine):
             return Result()
-        opened = open_or_unreached(self.providers, Key(reference.namespace, reference.name))
+        provider = Key(reference.namespace, reference.name)
+        opened = open_or_unreached(self.providers, provider)
         if opened is None:
             return Result()
+        if not self.shares.has_room(provider, sum(1 for _ in self.ctx.cache.list(PROVIDERS))):
+            return Result(self.ctx.rng.uniform(*LATER))
+        with self.shares.taken(provider):
+            return await self._look(key, raw, machine, opened)
+
+    async def _look(self, key: Key, raw: Obj, machine: Machine, opened: OpenProvider) -> Result:
         scope = Scope(
             ctx=self.ctx,
             backend=self.backend,

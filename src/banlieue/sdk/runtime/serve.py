@@ -14,6 +14,7 @@ from banlieue.sdk.image.reconciler import ImageReconciler
 from banlieue.sdk.kube import Key, ObjectReader
 from banlieue.sdk.machine import reconciler as machines
 from banlieue.sdk.machine.reconciler import MachineReconciler
+from banlieue.sdk.machine.shares import WORKERS, WORKERS_OF_MANY, Shares
 from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider import in_use
 from banlieue.sdk.provider import reconciler as providers
@@ -122,8 +123,14 @@ class ProviderRole:
             installation_namespace=scope.installation_namespace,
             only=scope.only,
         )
+        # A process of one Provider needs no shares: nobody else waits in it.
+        self._workers = WORKERS if scope.only is not None else WORKERS_OF_MANY
         self._machine_reconciler = MachineReconciler(
-            context, backend, self._sessions, scope.installation_namespace
+            context,
+            backend,
+            self._sessions,
+            scope.installation_namespace,
+            shares=Shares(self._workers),
         )
         self._image_reconciler = ImageReconciler(
             context, backend, self._sessions, scope.installation_namespace
@@ -152,7 +159,7 @@ class ProviderRole:
                 Watch(NAMESPACES, lambda _: ()),
                 self._provider_watch(scope, self._machines_of),
             ),
-            workers=16,
+            workers=self._workers,
         )
 
     def _image_controller(self, scope: Scope) -> Controller:
