@@ -359,8 +359,11 @@ def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
         served = stack.served("simulated", "far", elsewhere, name)
         wait_until(lambda: may_start(served), 60, "the process of the Provider to be ready")
         kube.wait_for(PROVIDERS, "far", elsewhere, until=is_ready, timeout=60, what="Ready")
-        kube.create(virtual_machine(elsewhere, "one"))
+        kube.apply(credentials(elsewhere, "one-data", "unused", "#cloud-config"))
+        user_data = {"secretRef": {"name": "one-data"}, "key": "password"}
+        kube.create(virtual_machine(elsewhere, "one", userData=user_data))
         kube.wait_for("virtualmachines", "one", elsewhere, until=is_ready, timeout=60, what="Ready")
+        wait_until(lambda: grants(kube, elsewhere) == [[]], 30, "its user data to be taken back")
 
         in_use = kube.wait_for(
             "namespaces",
@@ -397,6 +400,12 @@ def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
                 role.kill9()
         world.process.kill9()
     assert PLANTED_PASSWORD not in stack.logs()
+
+
+def grants(kube: Kube, namespace: str) -> list[object]:
+    """The rules of every grant in a namespace."""
+    roles = kube.list("roles", namespace, label_selector="banlieue.io/grant=true")
+    return [role.get("rules") or [] for role in roles]
 
 
 def may_start(role: Role) -> bool:
