@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from banlieue.api.meta import ResourceObject
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS
 from banlieue.sdk.driver import MachineState
@@ -70,7 +71,8 @@ def _differs(spec: Any, seen: MachineState) -> tuple[str, ...]:  # noqa: ANN401 
 def _bench() -> tuple[MachineBench, Painter]:
     bench = MachineBench()
     different: Callable[[Any, MachineState], tuple[str, ...]] = _differs
-    kinds = (OwnMachine, *(it for it in bench.backend.kinds if it is not SimulatedMachine))
+    others = (it for it in bench.backend.kinds if it is not SimulatedMachine)
+    kinds: tuple[type[ResourceObject], ...] = (OwnMachine, *others)
     bench.backend = replace(bench.backend, machine_spec=Spec, kinds=kinds, differing=different)
     allowed = {"template": ["*"], "color": ["*"]}
     bench.api.edit(
