@@ -205,13 +205,16 @@ def test_drift_is_put_right_and_a_class_edit_is_in_force_at_once(operated: Opera
             "apiVersion": "banlieue.io/v1alpha1",
             "kind": "ProviderClass",
             "metadata": {"name": "pinned"},
-            "spec": {"backend": "simulated", "machine": machine, "resources": odd_resources("1")},
+            "spec": {"backend": "simulated", "machine": machine, **everything_a_class_says()},
         }
     )
     operated.register("drift", namespace, endpoint="http://vcenter.invalid", of="pinned")
     name = "banlieue-provider-simulated-drift"
     operated.workload("drift", namespace, name=name)
     before = operated.five(name, namespace)
+    policy = kube.get("networkpolicies", name, namespace)
+    assert policy["spec"]["podSelector"] == before["deployments"]["spec"]["selector"]
+    kube.delete("networkpolicies", name, namespace)
     kube.patch("deployments", name, {"spec": {"replicas": 0}}, namespace)
     kube.delete("roles", name, namespace)
     kube.patch(BINDING, name, {"subjects": []})
@@ -244,6 +247,31 @@ def test_drift_is_put_right_and_a_class_edit_is_in_force_at_once(operated: Opera
 def odd_resources(gib: str) -> Object:
     """Spelled as the API server does not."""
     return {"requests": {"cpu": "1000m", "memory": f"{gib}024Mi"}, "limits": {"cpu": "1.5"}}
+
+
+def everything_a_class_says() -> Object:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+    near = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    return {
+        "resources": odd_resources("1"),
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+            },
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "podAffinityTerm": near}
+                ]
+            },
+        },
+        "networkPolicy": {"backendAddresses": ["10.0.0.0/8"], "backendPorts": [902]},
+        "imagePullSecrets": [{"name": "pull"}],
+        "podLabels": {"team": "a"},
+        "podAnnotations": {"note": "n"},
+        "logLevel": "debug",
+    }
 
 
 def essence(found: dict[str, Object]) -> dict[str, Any]:
@@ -365,21 +393,7 @@ def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
         kube.wait_for("virtualmachines", "one", elsewhere, until=is_ready, timeout=60, what="Ready")
         wait_until(lambda: grants(kube, elsewhere) == [[]], 30, "its user data to be taken back")
 
-        in_use = kube.wait_for(
-            "namespaces",
-            elsewhere,
-            until=lambda it: "banlieue.io/in-use" in it["metadata"]["labels"],
-            what="labelled",
-        )
-        assert in_use["metadata"]["labels"]["banlieue.io/in-use"] == "true"
-        with pytest.raises(KubeError, match="in-use"):
-            kube.delete("namespaces", elsewhere)
-
-        given_up = {"metadata": {"labels": {"banlieue.io/in-use": "false"}}}
-        kube.patch("namespaces", elsewhere, given_up)
-        tried = kube.request("DELETE", f"/api/v1/namespaces/{elsewhere}", query={"dryRun": "All"})
-        assert tried["metadata"]["name"] == elsewhere
-
+        is_kept_until_given_up(kube, elsewhere)
         kube.delete(PROVIDERS, "far", elsewhere, propagation="Foreground")
         told = operated.workload("far", elsewhere, reason="ProviderInUse")
         assert "1 machines" in told["message"]
@@ -406,6 +420,22 @@ def grants(kube: Kube, namespace: str) -> list[object]:
     """The rules of every grant in a namespace."""
     roles = kube.list("roles", namespace, label_selector="banlieue.io/grant=true")
     return [role.get("rules") or [] for role in roles]
+
+
+def is_kept_until_given_up(kube: Kube, namespace: str) -> None:
+    """A namespace whose Provider has machines, while the operator labels it."""
+    in_use = kube.wait_for(
+        "namespaces",
+        namespace,
+        until=lambda it: "banlieue.io/in-use" in it["metadata"]["labels"],
+        what="labelled",
+    )
+    assert in_use["metadata"]["labels"]["banlieue.io/in-use"] == "true"
+    with pytest.raises(KubeError, match="in-use"):
+        kube.delete("namespaces", namespace)
+    kube.patch("namespaces", namespace, {"metadata": {"labels": {"banlieue.io/in-use": "false"}}})
+    tried = kube.request("DELETE", f"/api/v1/namespaces/{namespace}", query={"dryRun": "All"})
+    assert tried["metadata"]["name"] == namespace
 
 
 def may_start(role: Role) -> bool:
