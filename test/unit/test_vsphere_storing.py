@@ -130,6 +130,14 @@ def test_a_machines_own_policy_holds_for_all_its_disks() -> None:
     assert "fulfils storage policy" in refusal.value.message
 
 
+def test_a_datastore_of_the_machines_own_keeps_the_policy_of_the_class() -> None:
+    where = places(policy=frozenset({A.id}))
+    classed = disks({"storagePolicy": "gold policy", "datastoreCluster": "fast"})
+    assert chosen(replace(classed, spec=spec(datastore="a").spec), where) == ["a"]
+    with pytest.raises(NeedsOperator):
+        chosen(replace(classed, spec=spec(datastore="c").spec), where)
+
+
 def test_how_disks_are_made_comes_from_their_class() -> None:
     classes = {"datastore": "a", "provisioning": "eager", "controller": "nvme"}
     policy = {"storagePolicy": "gold policy"}

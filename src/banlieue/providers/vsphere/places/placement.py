@@ -212,7 +212,9 @@ def _meaning(places: Inventory, cluster: Cluster, plan: Plan, disk: DiskPlan) ->
     wanted: dict[str, str | int] = dict(disk.storage)
     is_root = not plan.disks or disk is plan.disks[0]
     if is_root and plan.spec.datastore:
-        wanted = {key: value for key, value in wanted.items() if key not in stores.CHOOSING}
+        # The policy of the class holds on: data may have to be encrypted or mirrored.
+        other = set(stores.CHOOSING) - {stores.POLICY_KEY}
+        wanted = {key: value for key, value in wanted.items() if key not in other}
         pod = stores.pod_named(places, cluster, plan.spec.datastore)
         wanted[stores.POD_KEY if pod else stores.STORAGE_KEY] = plan.spec.datastore
     if plan.spec.storage_policy:
