@@ -1,4 +1,4 @@
-"""The REST service of a simulated vCenter as its admin uses it: tags and content libraries."""
+"""Tags and rules of a simulated vCenter as its admin uses them, past our own client."""
 
 import base64
 import json
@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from pyVmomi import vim
+
 from test.kit.vcsim import VCSim
+from test.kit.vsphere_client import VSphereClient
 
 
 class VSphereRest:
@@ -72,3 +75,16 @@ class VSphereRest:
             self._headers = {"vmware-api-session-id": token}
             self._call("DELETE", "com/vmware/cis/session")
         self._headers = own
+
+
+def rules_of(vcenter: VCSim) -> list[set[str]]:
+    """The VMs that each anti-affinity rule of the first cluster keeps apart, by id."""
+    with VSphereClient(vcenter.url, ca_pem=vcenter.ca_pem) as admin:
+        admin.login(vcenter.username, vcenter.password)
+        found = admin.read(admin.at("DC0/host/DC0_C0"), "configurationEx.rule")
+        admin.content.sessionManager.Logout()
+    return [
+        {str(vm._moId) for vm in rule.vm or ()}
+        for rule in found.get("configurationEx.rule") or ()
+        if isinstance(rule, vim.cluster.AntiAffinityRuleSpec)
+    ]

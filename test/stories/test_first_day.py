@@ -5,9 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from banlieue.api.meta import format_time
+from banlieue.api.names import TOPOLOGY_HOST
 from test.kit.mirror import Mirror, checksum
+from test.kit.running import VMS
 from test.kit.stack import condition
 from test.kit.story import Story
+from test.kit.targets import VSPHERE
+from test.kit.vsphere_rest import VSphereRest, rules_of
+from test.kit.vsphere_target import VSphereTarget
 from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -172,3 +177,51 @@ def _image(name: str, backend: str, url: str, digest: str) -> str:
 
 def _why_it_stays(story: Story, name: str) -> str:
     return condition(story.kube.get("vmimages", name), "Deleting")[1]
+
+
+@pytest.mark.parametrize("stage", [VSPHERE], indirect=True, scope="module")
+def test_labels_become_tags_and_machines_are_kept_apart(story: Story) -> None:
+    """What stands beside a VM follows its VirtualMachine, and holds nothing up."""
+    target = story.registered.target
+    assert isinstance(target, VSphereTarget)
+    rest = VSphereRest(target.vcenter)
+    apart = {
+        "antiAffinity": [
+            {
+                "topologyKey": TOPOLOGY_HOST,
+                "labelSelector": {"matchLabels": {"app": "etcd"}},
+                "mode": "required",
+            }
+        ]
+    }
+    mapping = [{"label": "example.org/team", "tag": "Team"}]
+    story.edit_provider(tagMapping=mapping, settings={"createTags": "true"})
+    names = ("etcd-0", "etcd-1")
+    for name in names:
+        _labelled(story, name, {"app": "etcd", "example.org/team": "blue"}, placement=apart)
+    story.ready(*names)
+    vms = [story.backend_vm(name).id for name in names]
+    wait_until(lambda: all(rest.tags_on(vm) == {("Team", "blue")} for vm in vms), 30, "the tags")
+    wait_until(lambda: set(vms) in rules_of(target.vcenter), 30, "the rule")
+
+    red = {"metadata": {"labels": {"example.org/team": "red"}}}
+    story.kube.patch(VMS, "etcd-0", red, story.team)
+    wait_until(lambda: rest.tags_on(vms[0]) == {("Team", "red")}, 30, "the other tag")
+
+    story.edit_provider(settings=None)
+    _labelled(story, "plain", {"example.org/team": "nobody-made-it"})
+    story.ready("plain")
+    message = story.condition("plain", "UpToDate", "False", "InvalidConfiguration")
+    assert "createTags" in message
+    story.edit_provider(tagMapping=None)
+
+
+def _labelled(story: Story, name: str, labels: dict[str, str], **spec: object) -> None:
+    story.kube.apply(
+        {
+            "apiVersion": "banlieue.io/v1alpha1",
+            "kind": "VirtualMachine",
+            "metadata": {"namespace": story.team, "name": name, "labels": labels},
+            "spec": {"classRef": {"name": "small"}, "imageRef": {"name": "ubuntu"}, **spec},
+        }
+    )
