@@ -46,7 +46,7 @@ def disks(*targets: Mapping[str, str | int], size: int = 10) -> Plan:
 def chosen(
     made: Plan,
     where: Inventory | None = None,
-    promises: Mapping[str, int] = {},  # noqa: B006 - never changed
+    promises: Mapping[str, int] = {},
 ) -> list[str]:
     target = locate(
         where or places(), made, template(), no_load, promised=lambda key: promises.get(key[-1], 0)
