@@ -99,6 +99,7 @@ def test_an_install_is_accepted_and_a_second_one_changes_nothing(
     }
 
 
+@pytest.mark.security("1.4")
 def test_every_pod_passes_the_namespaces_pod_security(
     install: Callable[[], list[Object]], kube: Kube, namespace: str
 ) -> None:
@@ -198,6 +199,7 @@ def test_cluster_api_gets_its_rights(
 
 
 @pytest.mark.usefixtures("definitions")
+@pytest.mark.security("1.5")
 def test_who_may_edit_a_namespace_may_have_vms_there_and_no_more(
     install: Callable[[], list[Object]], control_plane: ControlPlane, namespace: str
 ) -> None:

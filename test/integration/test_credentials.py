@@ -24,6 +24,7 @@ STORM_SECONDS: Final = 20.0
 TELLING: Final = ("vm", "prov", "vmi", "vmc", "provc")
 
 
+@pytest.mark.security("6.3")
 def test_a_wrong_password_is_told_and_put_right_and_nothing_secret_is_shown(
     watched_install: Watched,
 ) -> None:

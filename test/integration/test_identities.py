@@ -197,7 +197,7 @@ def table(identities: Identities, identity: str) -> tuple[str, tuple[rights.Righ
 EACH = ("controller", "operator", "provider", "static provider")
 
 
-@pytest.mark.security("1.1", "1.2")
+@pytest.mark.security("1.1")
 @pytest.mark.parametrize("identity", EACH)
 def test_each_may_do_what_the_table_says_and_nothing_else(
     identities: Identities, identity: str

@@ -132,6 +132,7 @@ def test_it_makes_and_removes_what_serves_a_provider(walls: Walled, me: Kube) ->
     ],
     ids=str,
 )
+@pytest.mark.security("3.2")
 def test_a_role_beyond_the_list_is_refused(walls: Walled, me: Kube, given: Object) -> None:
     for extra in ([], workload_rules()):
         with refused("a provider's Role may hold"):
@@ -140,12 +141,14 @@ def test_a_role_beyond_the_list_is_refused(walls: Walled, me: Kube, given: Objec
         me.create(role(TENANT, GRANT, given), dry_run=True)
 
 
+@pytest.mark.security("3.2")
 def test_a_grant_holds_nothing_a_workload_needs(me: Kube) -> None:
     for given in workload_rules():
         with refused("a grant may hold"):
             me.create(role(TENANT, GRANT, given), dry_run=True)
 
 
+@pytest.mark.security("3.3")
 def test_only_roles_of_providers_are_bound_and_only_to_their_accounts(
     walls: Walled, me: Kube
 ) -> None:
@@ -167,6 +170,7 @@ def test_only_roles_of_providers_are_bound_and_only_to_their_accounts(
             me.create(obj, dry_run=True)
 
 
+@pytest.mark.security("3.1")
 def test_nothing_is_called_otherwise(walls: Walled, me: Kube) -> None:
     where, it = walls.namespace, subject(walls.namespace, NAME)
     for obj in (
@@ -217,6 +221,7 @@ def test_nothing_is_called_otherwise(walls: Walled, me: Kube) -> None:
         "root",
     ),
 )
+@pytest.mark.security("3.4")
 def test_a_pod_gets_at_nothing_but_its_account(
     walls: Walled, me: Kube, change: Callable[[Object], None]
 ) -> None:
@@ -246,6 +251,7 @@ def test_a_pod_gets_at_nothing_but_its_account(
     ],
     ids=str,
 )
+@pytest.mark.security("3.4")
 def test_a_container_takes_nothing_from_secrets_and_has_no_privileges(
     walls: Walled, me: Kube, given: Object
 ) -> None:
@@ -255,6 +261,7 @@ def test_a_container_takes_nothing_from_secrets_and_has_no_privileges(
         me.create(obj, dry_run=True)
 
 
+@pytest.mark.security("3.1")
 def test_it_neither_reads_nor_writes_what_is_not_its_own(walls: Walled, me: Kube) -> None:
     where = walls.namespace
     walls.machine("kept")
@@ -275,6 +282,7 @@ def test_it_neither_reads_nor_writes_what_is_not_its_own(walls: Walled, me: Kube
     assert walls.kube.list(policy), "the API server lets no policy watch over policies: see docs"
 
 
+@pytest.mark.security("3.5")
 def test_of_a_provider_it_writes_finalizer_and_workload(walls: Walled, me: Kube) -> None:
     where = walls.namespace
     held = {"metadata": {"finalizers": ["banlieue.io/provider-workload"]}}
@@ -298,6 +306,7 @@ def test_of_a_provider_it_writes_finalizer_and_workload(walls: Walled, me: Kube)
         me.delete("providers", "mine", where)
 
 
+@pytest.mark.security("3.5")
 def test_it_makes_classes_and_changes_none(walls: Walled, me: Kube) -> None:
     found = walls.kube.get("providerclasses", "simulated")
     made = {
@@ -314,6 +323,7 @@ def test_it_makes_classes_and_changes_none(walls: Walled, me: Kube) -> None:
         me.delete("providerclasses", "simulated")
 
 
+@pytest.mark.security("3.5")
 def test_of_a_namespace_it_writes_one_label(me: Kube) -> None:
     me.patch("namespaces", TENANT, {"metadata": {"labels": {"banlieue.io/in-use": "true"}}})
     me.patch("namespaces", TENANT, {"metadata": {"labels": {"banlieue.io/in-use": None}}})
@@ -342,6 +352,7 @@ def test_it_writes_no_lease_but_its_own(walls: Walled, me: Kube) -> None:
         me.create(lease("banlieue-controller"), dry_run=True)
 
 
+@pytest.mark.security("3.6")
 def test_what_was_refused_stands_in_the_audit_log(walls: Walled, me: Kube) -> None:
     control_plane = walls.stack.control_plane
     since = control_plane.audit_position()
@@ -351,3 +362,5 @@ def test_what_was_refused_stands_in_the_audit_log(walls: Walled, me: Kube) -> No
     user = f"system:serviceaccount:{walls.namespace}:banlieue-operator"
     (entry,) = control_plane.audit_writes(since, user=user)
     assert (entry.resource, entry.code) == ("clusterrolebindings", 403)
+    log = (control_plane.directory / "audit.log").read_text(encoding="utf-8")
+    assert "the operator may bind roles banlieue-provider-* to accounts banlieue-provider-*" in log

@@ -90,6 +90,7 @@ def test_a_machine_of_its_own_gets_identity_finalizer_and_status(walls: Walled, 
     ],
     ids=lambda it: it[1] if isinstance(it, tuple) else "",
 )
+@pytest.mark.security("2.3")
 def test_nothing_else_of_its_own_machine_changes(
     walls: Walled, me: Kube, op: tuple[str, str, object], words: str
 ) -> None:
@@ -106,6 +107,7 @@ def test_the_finalizers_of_others_stay(walls: Walled, me: Kube) -> None:
     walls.kube.patch(MACHINES, "held", {"metadata": {"finalizers": None}}, TENANT)
 
 
+@pytest.mark.security("2.4")
 def test_a_machine_of_another_provider_is_not_touched(walls: Walled, me: Kube) -> None:
     walls.machine("foreign", on="theirs")
     words = f"may not operate Provider {walls.namespace}/theirs"
@@ -135,6 +137,7 @@ def test_a_machine_that_was_placed_nowhere_is_nobodys(walls: Walled, me: Kube) -
         walls.kube.delete(MACHINES, "unplaced-too", TENANT)
 
 
+@pytest.mark.security("2.7")
 def test_it_neither_makes_nor_deletes_anything(walls: Walled, me: Kube) -> None:
     made = walls.machine("deleted")
     with refused("placed on its Provider"):
@@ -225,6 +228,7 @@ def test_of_its_provider_it_holds_names_and_reports(walls: Walled, me: Kube) -> 
     ],
     ids=str,
 )
+@pytest.mark.security("2.6")
 def test_nothing_else_of_its_provider_changes(
     walls: Walled, me: Kube, change: dict[str, Any], words: str
 ) -> None:
@@ -232,6 +236,7 @@ def test_nothing_else_of_its_provider_changes(
         me.patch("providers", "mine", change, walls.namespace)
 
 
+@pytest.mark.security("2.6")
 def test_the_workload_is_told_by_the_operator_alone(walls: Walled, me: Kube) -> None:
     workload = {"status": {"workload": {"name": "forged"}}}
     with refused("the operator's"):
@@ -250,6 +255,7 @@ def test_the_workload_is_told_by_the_operator_alone(walls: Walled, me: Kube) -> 
     )
 
 
+@pytest.mark.security("2.4")
 def test_another_provider_is_not_touched(walls: Walled, me: Kube) -> None:
     for subresource in ("", "status"):
         with refused(f"may not operate Provider {walls.namespace}/theirs"):
@@ -274,6 +280,7 @@ def row(walls: Walled, name: str, **more: object) -> dict[str, object]:
     return {"providerNamespace": walls.namespace, "providerName": name, "ready": True, **more}
 
 
+@pytest.mark.security("2.4")
 def test_of_an_image_it_writes_its_own_row(walls: Walled, me: Kube) -> None:
     walls.kube.apply(
         {
@@ -337,6 +344,7 @@ def test_a_row_is_told_from_those_of_many_providers(walls: Walled, me: Kube) -> 
 
 
 @pytest.mark.parametrize("kind", ["secrets", "configmaps"])
+@pytest.mark.security("2.8")
 def test_what_a_provider_needs_is_held_and_not_changed(walls: Walled, me: Kube, kind: str) -> None:
     where = walls.namespace
     obj = secret(where, "needed", password="x")
@@ -367,6 +375,7 @@ def lease(walls: Walled, name: str, **metadata: object) -> dict[str, Any]:
     }
 
 
+@pytest.mark.security("2.7")
 def test_a_lease_is_called_by_a_providers_uid(walls: Walled, me: Kube) -> None:
     me.create(lease(walls, LEASE))
     me.patch("leases", LEASE, {"spec": {"holderIdentity": "x"}}, walls.namespace)
@@ -402,3 +411,51 @@ def test_events_are_told_and_not_taken_back(me: Kube) -> None:
     me.patch("events.events.k8s.io", "told", {"series": series}, TENANT)
     with refused("not take back"):
         me.delete("events.events.k8s.io", "told", TENANT)
+
+
+# For everybody
+
+
+@pytest.mark.identity("4.6")
+def test_a_machine_of_cluster_api_never_changes_its_provider(walls: Walled) -> None:
+    walls.machine("replaced")
+    owner = {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "Machine",
+        "name": "node-1",
+        "uid": "u",
+        "controller": True,
+    }
+    owned = {"metadata": {"ownerReferences": [owner]}}
+    walls.kube.patch(MACHINES, "replaced", owned, TENANT)
+    for change in ({"name": "theirs"}, None):
+        with refused("replace the Machine"):
+            walls.kube.patch(MACHINES, "replaced", {"spec": {"providerRef": change}}, TENANT)
+
+
+@pytest.mark.parametrize("kind", ["Machine", "Cluster"])
+def test_a_template_is_replaced_and_not_changed(walls: Walled, kind: str) -> None:
+    inner: dict[str, Any] = {"imageRef": {"name": "ubuntu"}} if kind == "Machine" else {}
+    made = walls.kube.create(
+        {
+            "apiVersion": "infrastructure.banlieue.io/v1alpha1",
+            "kind": f"Simulated{kind}Template",
+            "metadata": {"namespace": TENANT, "name": "blue"},
+            "spec": {"template": {"spec": inner}},
+        }
+    )
+    plural = f"simulated{kind.lower()}templates"
+    labels = {"metadata": {"labels": {"x": "y"}}}
+    walls.kube.patch(plural, "blue", labels, TENANT)
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": inner}
+    change: dict[str, Any] = {"spec": {"template": template}}
+    with refused("create another one and refer to that"):
+        walls.kube.patch(plural, "blue", change, TENANT)
+    with refused("create another one and refer to that"):
+        walls.kube.patch(plural, "blue", change, TENANT, dry_run=True)
+    change["metadata"] = {"annotations": {"topology.cluster.x-k8s.io/dry-run": ""}}
+    with refused("create another one and refer to that"):
+        walls.kube.patch(plural, "blue", change, TENANT)
+    asked = walls.kube.patch(plural, "blue", change, TENANT, dry_run=True)
+    assert asked["spec"] != made["spec"]
+    walls.kube.delete(plural, "blue", TENANT)

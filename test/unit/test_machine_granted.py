@@ -72,6 +72,7 @@ async def test_with_an_operator_the_right_is_waited_for_in_small_steps() -> None
     assert len(bench.vms()) == 1
 
 
+@pytest.mark.security("5.2")
 async def test_without_an_operator_it_says_what_to_run() -> None:
     bench = Bench(operator=False)
     await bench.run()

@@ -118,6 +118,7 @@ async def test_a_vm_that_was_placed_has_its_user_data_granted_before_its_object_
     assert world.granted("other") == set()
 
 
+@pytest.mark.security("2.2")
 async def test_the_grant_ends_when_the_vm_was_seen(world: World) -> None:
     world.place("db")
     world.place("web")
@@ -143,6 +144,7 @@ async def test_a_secret_two_machines_share_stays_until_both_were_seen(world: Wor
     assert world.granted() == set()
 
 
+@pytest.mark.security("2.5")
 async def test_a_machine_that_never_gets_done_keeps_nothing_after_a_day(world: World) -> None:
     world.place("db")
     world.infra("db")
@@ -152,18 +154,28 @@ async def test_a_machine_that_never_gets_done_keeps_nothing_after_a_day(world: W
     assert world.granted() == set()
 
 
+@pytest.mark.security("2.5")
 async def test_its_user_may_renew_it_and_for_a_day_only(world: World) -> None:
     world.place("db")
     world.infra("db")
     await world.settle(seconds=names.GRANT_SECONDS + 10)
 
-    def renew(obj: Obj) -> None:
-        to_come = world.clock.now() + timedelta(days=3650)
-        obj["metadata"]["annotations"] = {names.ANNOTATION_RENEW_GRANT: format_time(to_come)}
+    def renew(ahead: timedelta) -> None:
+        text = format_time(world.clock.now() + ahead)
 
-    world.api.edit(VIRTUAL_MACHINES, Key(TENANT, "db"), renew)
+        def change(obj: Obj) -> None:
+            obj["metadata"]["annotations"] = {names.ANNOTATION_RENEW_GRANT: text}
+
+        world.api.edit(VIRTUAL_MACHINES, Key(TENANT, "db"), change)
+
+    renew(timedelta(days=3650))
+    await world.soon()
+    assert world.granted() == set(), "a time to come would be a grant for years"
+    renew(timedelta(minutes=1))
     await world.soon()
     assert world.granted() == {"db-data"}
+    await world.settle(seconds=names.GRANT_SECONDS + 120)
+    assert world.granted() == set()
 
 
 async def test_a_machine_object_on_another_provider_is_that_ones(world: World) -> None:
@@ -351,6 +363,7 @@ async def test_a_provider_that_goes_is_granted_nothing(world: World) -> None:
 # Pure
 
 
+@pytest.mark.security("2.2")
 def test_what_a_provider_may_write_of_a_machine_changes_no_name_and_no_time() -> None:
     made = grants.machine(
         {

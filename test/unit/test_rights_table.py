@@ -28,6 +28,7 @@ def functions_of(path: Path) -> frozenset[str]:
 @pytest.mark.parametrize(
     "right", sorted(set(ALL), key=str), ids=lambda it: f"{it.verbs} {it.resources}"
 )
+@pytest.mark.security("1.2")
 def test_a_right_is_used_by_a_test(right: rights.Right) -> None:
     path, _, name = right.used.partition("::")
     assert name in functions_of(TESTS / path)

@@ -17,6 +17,9 @@ from banlieue.sdk.kube import Key, Obj
 LIFE = timedelta(seconds=names.GRANT_SECONDS)
 """How long a machine's grant lasts at most, from its creation or the word of its user."""
 
+_SKEW = timedelta(minutes=5)
+"""How far a user's clock may be ahead. A time to come would be a grant for years, so it is none."""
+
 MOST = 200
 """Names in one Role; more are spread over several."""
 
@@ -112,9 +115,10 @@ def wishes(owner: Owner, find: Callable[[Reference], Made | None], now: datetime
             found = Made(expected.provider, expected.since, pending=True)
         if found.provider is None or found.since is None or not found.pending:
             continue
-        # A time to come would be a grant for ever.
-        renewed = min(owner.renewed, now) if owner.renewed else found.since
-        until = max(found.since, renewed) + LIFE
+        starts = [found.since]
+        if owner.renewed is not None and owner.renewed <= now + _SKEW:
+            starts.append(owner.renewed)
+        until = max(starts) + LIFE
         if now < until:
             yield Wish(found.provider, owner.secrets, until)
 
