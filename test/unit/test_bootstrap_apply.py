@@ -71,6 +71,26 @@ async def test_a_second_run_changes_nothing(bench: Bench, plan: list[Object]) ->
     assert len(outcome.unchanged) == len(plan)
 
 
+async def test_what_the_cluster_writes_by_itself_is_no_change(
+    bench: Bench, plan: list[Object]
+) -> None:
+    """Status and collected rules may come between our look and our write."""
+    await bench.apply(plan)
+    role = next(it for it in plan if "aggregationRule" in it)
+    policy = next(it for it in plan if it["kind"] == "ValidatingAdmissionPolicy")
+
+    def write(call: Call, moment: Moment) -> None:
+        if call.verb == "get" and moment is Moment.AFTER:
+            for obj, change in ((role, {"rules": [{}]}), (policy, {"status": {"x": 1}})):
+                if call.key == key_of(obj) and call.resource == resource_of(obj):
+                    bench.api.put(call.resource, {**(bench.there(obj) or {}), **change})
+
+    bench.api.intercept(write)
+    outcome = await bench.apply(plan)
+    assert outcome.changed == []
+    assert await bench.differences(plan) == []
+
+
 async def test_another_version_is_an_upgrade(bench: Bench, plan: list[Object]) -> None:
     await bench.apply(plan)
     newer = operator_plan(Target(release=Release.of("v9.9.9")))

@@ -20,7 +20,18 @@ def runner() -> CliRunner:
 
 
 @pytest.mark.parametrize(
-    "command", ["controller", "operator", "provider", "dev", "crds", "recover", "schedule", "adopt"]
+    "command",
+    [
+        "controller",
+        "operator",
+        "provider",
+        "dev",
+        "crds",
+        "recover",
+        "schedule",
+        "adopt",
+        "bootstrap",
+    ],
 )
 def test_every_command_explains_itself(runner: CliRunner, command: str) -> None:
     answer = runner.invoke(main.cli, [command, "--help"])

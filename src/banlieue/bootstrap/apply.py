@@ -9,7 +9,7 @@ from banlieue.api import names
 from banlieue.api.meta import Resource
 from banlieue.bootstrap import leftovers, readiness
 from banlieue.bootstrap.cluster import MANAGER, MANAGER_IN_USE, BootstrapError, Tools
-from banlieue.bootstrap.difference import difference
+from banlieue.bootstrap.difference import difference, same
 from banlieue.bootstrap.kinds import lost_fields
 from banlieue.bootstrap.objects import key_of, resource_of, title
 from banlieue.bootstrap.plan import COMPONENT
@@ -192,7 +192,7 @@ async def _write(tools: Tools, obj: Obj, before: Obj | None, how: How, outcome: 
     if before is None:
         outcome.created.append(title(obj))
         tools.say(f"created   {title(obj)}")
-    elif before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
+    elif not same(before, after):
         outcome.changed.append(title(obj))
         tools.say(f"changed   {title(obj)}")
     else:

@@ -35,11 +35,22 @@ def difference(live: Obj | None, after: Obj) -> str:
     return "".join(lines)
 
 
+def same(before: Obj, after: Obj) -> bool:
+    """Whether an object says the same, whatever controllers of the cluster wrote meanwhile."""
+    return _own(before) == _own(after)
+
+
 def _shown(obj: Obj | None) -> list[str]:
     if obj is None:
         return []
+    return to_yaml(_sorted(_own(obj))).splitlines(keepends=True)
+
+
+def _own(obj: Obj) -> Obj:
     shown = copy.deepcopy(obj)
     shown.pop("status", None)
+    if "aggregationRule" in shown:
+        shown.pop("rules", None)  # collected by the cluster
     metadata = shown["metadata"]
     for name in _SERVERS_OWN:
         metadata.pop(name, None)
@@ -47,7 +58,7 @@ def _shown(obj: Obj | None) -> list[str]:
     annotations.pop(_LAST_APPLIED, None)
     if not annotations:
         metadata.pop("annotations", None)
-    return to_yaml(_sorted(shown)).splitlines(keepends=True)
+    return shown
 
 
 def _sorted(value: Obj) -> Obj:
