@@ -15,7 +15,7 @@ from banlieue.sdk.driver import FailureDomain, Image
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 from banlieue.sdk.image.ports import ImageImport
 from banlieue.sdk.testing.conformance_target import Bench
-from test.kit.imagefiles import archive, descriptor, ova, vmdk
+from test.kit.imagefiles import archive, descriptor, manifest, ova, vmdk
 from test.kit.mirror import Mirror, checksum
 from test.kit.soaprules import drop_reply
 from test.kit.vcsim_values import Machine
@@ -98,6 +98,31 @@ def test_machines_are_made_from_an_imported_ova_and_linked_to_it(
     assert _named(vcenter, wanted.name) == []
 
 
+def test_an_ovf_in_several_files_is_verified_by_its_manifest(
+    bench: Bench, vcenter: VSphereTarget
+) -> None:
+    disk = vmdk(gib=2)
+    files = {"image.ovf": descriptor(len(disk), 2).encode(), "disk1.vmdk": disk}
+    with Mirror({**files, "image.mf": manifest(files)}) as mirror:
+        image = _imported(bench, wanted := _wanted(mirror, "image.mf"))
+        assert mirror.requests == ["image.mf", "image.ovf", "disk1.vmdk"]
+        assert (image.disk_gib, len(_named(vcenter, wanted.name))) == (2, 1)
+
+        mirror.contents["disk1.vmdk"] = vmdk(gib=2, size=70_000)
+        other = _wanted(mirror, "image.mf")
+        error = bench.until("the refusal", lambda: _refusal(bench, other))
+    assert error.reason is Reason.IMAGE_CHECKSUM_MISMATCH
+    assert _named(vcenter, other.name) == []
+
+
+def _refusal(bench: Bench, wanted: ImageImport) -> DriverError | None:
+    try:
+        _driver(bench).import_image(wanted, _where(bench))
+    except DriverError as error:
+        return error
+    return None
+
+
 def test_a_bare_disk_becomes_a_template_with_the_firmware_of_its_image(bench: Bench) -> None:
     with _mirror() as mirror:
         image = _imported(bench, _wanted(mirror, "image.vmdk", firmware="efi-secure"))
@@ -108,18 +133,9 @@ def test_a_bare_disk_becomes_a_template_with_the_firmware_of_its_image(bench: Be
 def test_an_image_the_vcenter_cannot_use_is_told_and_leaves_nothing(
     bench: Bench, vcenter: VSphereTarget, name: str
 ) -> None:
-    driver, where = _driver(bench), _where(bench)
     with _mirror() as mirror:
         wanted = _wanted(mirror, name)
-
-        def refused() -> DriverError | None:
-            try:
-                driver.import_image(wanted, where)
-            except DriverError as error:
-                return error
-            return None
-
-        error = bench.until("the refusal", refused)
+        error = bench.until("the refusal", lambda: _refusal(bench, wanted))
     assert isinstance(error, InvalidSpec)
     assert error.reason is Reason.IMAGE_IMPORT_FAILED
     assert _named(vcenter, wanted.name) == []

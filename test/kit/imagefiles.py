@@ -1,5 +1,6 @@
 """Image files as small as a vCenter takes them: an OVA, a stream-optimized VMDK."""
 
+import hashlib
 import io
 import struct
 import tarfile
@@ -31,6 +32,12 @@ def archive(files: Mapping[str, bytes]) -> bytes:
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
     return out.getvalue()
+
+
+def manifest(files: Mapping[str, bytes]) -> bytes:
+    """The manifest of an OVF in several files."""
+    lines = (f"SHA256({name})= {hashlib.sha256(files[name]).hexdigest()}" for name in files)
+    return "\n".join((*lines, "")).encode()
 
 
 def descriptor(disk_size: int, gib: int = DISK_GIB, name: str = "disk1.vmdk") -> str:

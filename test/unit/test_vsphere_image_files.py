@@ -1,5 +1,6 @@
 """OVAs and VMDKs as they stream in: taken apart whatever the pieces, refused with what to do."""
 
+import hashlib
 import io
 import tarfile
 
@@ -15,10 +16,11 @@ from banlieue.providers.vsphere.images.formats import (
     FileBegins,
     FileEnds,
     FilePiece,
+    Manifest,
     Unpacking,
 )
 from banlieue.sdk.errors import InvalidSpec
-from test.kit.imagefiles import archive, descriptor, ova, vmdk
+from test.kit.imagefiles import archive, descriptor, manifest, ova, vmdk
 
 _KIB_PER_GIB = 1024 * 1024
 
@@ -93,7 +95,7 @@ def test_manifests_are_passed_over_and_long_names_are_kept() -> None:
     [
         (b"QFI\xfb" + bytes(1000), "qcow2"),
         (b"\x1f\x8b" + bytes(1000), "gzip"),
-        (b"<?xml version='1.0'?>" + bytes(1000), "pack it with them into an OVA"),
+        (b"<?xml version='1.0'?>" + bytes(1000), "name its manifest"),
         (bytes(4096), "no known kind"),
         (vmdk(size=1000, flags=1), "not a stream-optimized one"),
         (archive({"disk1.vmdk": b"a"}), "first file is not the OVF descriptor"),
@@ -106,6 +108,30 @@ def test_what_cannot_be_imported_says_what_to_do(content: bytes, told: str) -> N
     with pytest.raises(InvalidSpec, match=told) as refused:
         _events(content, [700])
     assert refused.value.reason is Reason.IMAGE_IMPORT_FAILED
+
+
+@settings(max_examples=20, deadline=None)
+@given(_SIZES)
+def test_a_manifest_gives_the_digests_of_all_files(sizes: list[int]) -> None:
+    content = manifest({f"disk{number}.vmdk": bytes([number]) for number in range(9)})
+    (found,) = _events(content, sizes)
+    assert isinstance(found, Manifest)
+    assert len(found.digests) == 9
+    algorithm, digest = found.digests["disk3.vmdk"]
+    assert (algorithm, digest) == ("sha256", hashlib.sha256(bytes([3])).hexdigest())
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"SHA1(a.ovf)= 00ff\n", "digests of SHA1"),
+        (b"SHA256(../a.ovf)= 00ff\n", "another folder"),
+        (b"SHA256(a.ovf)= 00ff\nrubbish\n", "cannot be read"),
+    ],
+)
+def test_a_manifest_that_protects_nothing_is_refused(content: bytes, told: str) -> None:
+    with pytest.raises(InvalidSpec, match=told):
+        _events(content, [5])
 
 
 def test_a_damaged_archive_is_refused() -> None:

@@ -36,7 +36,12 @@ class Sink(Protocol):
         """Throw the copy away, as far as the backend can be reached."""
 
 
-OpenSink = Callable[[int | None], Sink]
+Report = Callable[[int, int | None], None]
+"""Told how many bytes are done of how many, by a sink that fetches more than the URL itself gives;
+raises when the import is not wanted any more.
+"""
+
+OpenSink = Callable[[int | None, Report], Sink]
 """Makes room for an image of so many bytes; None when nobody knows how many."""
 
 
@@ -56,7 +61,7 @@ class Transfers:
     """The imports of one session, by what they are for. Thread-safe."""
 
     def __init__(self, source: Fetch = fetch, start: StartJob = start_job) -> None:
-        self._fetch = source
+        self.source = source
         self._start = start
         self._turns = threading.Semaphore(AT_ONCE)
         self._lock = threading.Lock()
@@ -77,7 +82,7 @@ class Transfers:
                 if job is not None:
                     job.stop()
                 job = self._jobs[key] = _Job(wanted, open_sink)
-                self._start(lambda: job.run(self._fetch, self._turns), name=f"import {wanted.name}")
+                self._start(lambda: job.run(self.source, self._turns), name=f"import {wanted.name}")
                 return job.task()
             if not job.ended.is_set():
                 return job.task()
@@ -155,7 +160,7 @@ class _Job:
         self._check_wanted()
         with source(self.wanted.url) as download:
             self._total = download.total
-            sink = self._open_sink(download.total)
+            sink = self._open_sink(download.total, self._report)
             try:
                 for piece in download.pieces():
                     self._check_wanted()
@@ -169,6 +174,10 @@ class _Job:
             except BaseException:
                 sink.drop()
                 raise
+
+    def _report(self, done: int, total: int | None) -> None:
+        self._check_wanted()
+        self._done, self._total = done, total
 
     def _check_wanted(self) -> None:
         if self._stopped.is_set():

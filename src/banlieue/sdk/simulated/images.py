@@ -7,7 +7,7 @@ from banlieue.api.reasons import Reason
 from banlieue.sdk.driver import FailureDomain, Image
 from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.image.ports import ImageImport, ImportTask
-from banlieue.sdk.image.transfers import Transfers
+from banlieue.sdk.image.transfers import Report, Transfers
 from banlieue.sdk.simulated.faultmap import uniform_errors
 from banlieue.sdk.simulated.faults import ConnectionLost, WorldFault
 from banlieue.sdk.simulated.session import Session
@@ -70,8 +70,8 @@ class _WorldSink:
         self._part = ""
         self._untold = 0
 
-    def opened(self, total: int | None) -> "_WorldSink":
-        del total
+    def opened(self, total: int | None, report: Report) -> "_WorldSink":
+        del total, report
         with uniform_errors(Reason.IMAGE_IMPORT_FAILED):
             part = self._session.call("import_begin", name=self._name, domain=self._domain)
         self._part = part["id"]

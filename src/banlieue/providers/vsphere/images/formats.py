@@ -1,19 +1,21 @@
 """Image files as they stream in: an OVA is taken apart, a VMDK looked at. Pure; nothing is stored.
 
 An OVA is a tar archive whose first file is the OVF descriptor (DMTF DSP0243, section 5.2). A bare
-VMDK must be stream-optimized, since a host takes no other kind over the network.
+VMDK must be stream-optimized, since a host takes no other kind over the network. An OVF in several
+files is given by its manifest, which has the digests of all of them.
 """
 
+import re
 import struct
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from banlieue.api.reasons import Reason
 from banlieue.sdk.errors import InvalidSpec
 
 _BLOCK = 512
-_MOST_TEXT = 4 * 1024 * 1024
+MOST_TEXT = 4 * 1024 * 1024
 """Bytes of a descriptor; larger ones are no descriptors."""
 
 _VMDK = b"KDMV"
@@ -21,6 +23,8 @@ _VMDK_HEADER = struct.Struct("<4sIIQ")
 _COMPRESSED_AND_MARKED = 0x30000
 """Flags of a sparse extent that is compressed and has markers, which makes it stream-optimized."""
 
+_MANIFEST = re.compile(rb"SHA\d+ ?\(")
+_LINE = re.compile(rb"(SHA\d+) ?\((.+)\) ?= ?([0-9A-Fa-f]+)")
 _FOREIGN = (
     (b"QFI\xfb", "a qcow2 file"),
     (b"\x1f\x8b", "gzip"),
@@ -64,7 +68,14 @@ class FileEnds:
     """The file that began last is complete."""
 
 
-Event = Descriptor | BareDisk | FileBegins | FilePiece | FileEnds
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The manifest of an OVF in several files: the digest of each, by name."""
+
+    digests: Mapping[str, tuple[str, str]]
+
+
+Event = Descriptor | BareDisk | FileBegins | FilePiece | FileEnds | Manifest
 
 DISK = "disk.vmdk"
 """The name of the file that a bare VMDK is told as."""
@@ -77,6 +88,7 @@ class Unpacking:
         self._buffer = bytearray()
         self._parser: _Tar | None = None
         self._bare = False
+        self._manifest = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         """What a piece brings.
@@ -90,13 +102,19 @@ class Unpacking:
             yield from self._parser.feed(piece)
         else:
             self._buffer += piece
-            if len(self._buffer) >= _BLOCK:
+            if self._manifest or _MANIFEST.match(self._buffer):
+                self._manifest = True
+                if len(self._buffer) > MOST_TEXT:
+                    raise damaged("its manifest is larger than 4 MiB")
+            elif len(self._buffer) >= _BLOCK:
                 yield from self._begin(bytes(self._buffer))
 
     def end(self) -> Iterator[Event]:
         """What the end of the stream brings; raises like `feed`."""
         if self._bare:
             yield FileEnds()
+        elif self._manifest:
+            yield Manifest(_digests(bytes(self._buffer)))
         elif self._parser is None or not self._parser.complete:
             raise damaged("the file ends too early")
 
@@ -162,7 +180,7 @@ class _Tar:
             self._naming, self._text = True, bytearray()
         elif info.isreg():
             yield from self._file(name, info.size)
-        if (self._text is not None) and info.size > _MOST_TEXT:
+        if (self._text is not None) and info.size > MOST_TEXT:
             raise damaged("its descriptor is larger than 4 MiB")
         if not info.size:
             yield from self._over()
@@ -200,6 +218,22 @@ class _Tar:
             yield Descriptor(text.decode("utf-8", "replace"))
 
 
+def _digests(text: bytes) -> dict[str, tuple[str, str]]:
+    """Algorithm and digest of each file of a manifest; raises for what protects nothing."""
+    found: dict[str, tuple[str, str]] = {}
+    for line in filter(None, map(bytes.strip, text.splitlines())):
+        told = _LINE.fullmatch(line)
+        if told is None:
+            raise damaged("its manifest cannot be read")
+        algorithm, name, digest = (part.decode("utf-8", "replace") for part in told.groups())
+        if algorithm.lower() not in {"sha256", "sha512"}:
+            raise damaged(f"its manifest has digests of {algorithm}; make one with SHA256")
+        if "/" in name or name.startswith("."):
+            raise damaged("its manifest names a file in another folder")
+        found[name] = (algorithm.lower(), digest.lower())
+    return found
+
+
 def _capacity(start: bytes) -> int:
     """KiB of a stream-optimized VMDK's disk, from its header."""
     _magic, _version, flags, sectors = _VMDK_HEADER.unpack_from(start)
@@ -214,8 +248,8 @@ def _foreign(start: bytes) -> InvalidSpec:
             return damaged(f"it is {kind}; {_CONVERT}, or unpack it")
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         return damaged(
-            "it is a text such as an OVF descriptor, whose disks no checksum covers; pack it with "
-            "them into an OVA"
+            "it is a text such as an OVF descriptor, whose disks no checksum covers; name its "
+            "manifest (.mf) instead, with the checksum of that, or pack it into an OVA"
         )
     return damaged(f"it is of no known kind; {_CONVERT}")
 

@@ -11,7 +11,7 @@ from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import Found, find_child, moid, read
-from banlieue.providers.vsphere.images.sink import ImageSink, Place
+from banlieue.providers.vsphere.images.sink import ImageSink, Place, Source
 from banlieue.providers.vsphere.images.specs import IMAGE_KEY, Wish
 from banlieue.providers.vsphere.places import stores
 from banlieue.providers.vsphere.places.inventory import (
@@ -31,7 +31,7 @@ from banlieue.providers.vsphere.watching.watchlist import RUNNING, read_task
 from banlieue.sdk.driver import FailureDomain, Target
 from banlieue.sdk.errors import NeedsOperator, Transient
 from banlieue.sdk.image.ports import ImageImport, ImportTask
-from banlieue.sdk.image.transfers import Transfers
+from banlieue.sdk.image.transfers import Report, Transfers
 
 FOLDER_SETTING = "imageFolder"
 """Setting of the Provider: folder that imported templates are put into."""
@@ -102,10 +102,14 @@ class Images:
             firmware=wanted.firmware,
         )
 
-        def opened(total: int | None) -> ImageSink:
-            place = Place(folder, host.id)
+        def opened(total: int | None, report: Report) -> ImageSink:
             return ImageSink(
-                self.session, wish, place, total, lambda vm: self._published(vm, wish.name, folder)
+                self.session,
+                wish,
+                Place(folder, host.id),
+                total,
+                lambda vm: self._published(vm, wish.name, folder),
+                Source(wanted.url, self.transfers.source, report),
             )
 
         return self.transfers.advance(wanted, datacenter.id, opened)

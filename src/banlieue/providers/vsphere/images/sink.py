@@ -6,10 +6,12 @@ part's name finishes the rename.
 """
 
 import contextlib
+import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urljoin
 
 from pyVmomi import vim, vmodl
 
@@ -23,7 +25,9 @@ from banlieue.providers.vsphere.images.lease import Lease, trust_of
 from banlieue.providers.vsphere.images.specs import Import, Wish
 from banlieue.providers.vsphere.images.upload import Upload
 from banlieue.providers.vsphere.watching.watchlist import RUNNING, read_task
-from banlieue.sdk.errors import DriverError, Transient
+from banlieue.sdk.errors import DriverError, InvalidSpec, Transient
+from banlieue.sdk.image.fetch import Fetch
+from banlieue.sdk.image.transfers import Report
 
 SNAPSHOT = "banlieue"
 """The snapshot that linked clones of an imported image hang on."""
@@ -44,6 +48,15 @@ Published = Callable[[str], None]
 """Told the id of the VM that has the final name now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where files that belong to the image are fetched from: beside its URL."""
+
+    url: str
+    fetch: Fetch
+    report: Report
+
+
 class ImageSink:
     """One import; used by the import's own thread, which may wait. Raises `DriverError`."""
 
@@ -54,6 +67,7 @@ class ImageSink:
         place: Place,
         total: int | None,
         published: Published,
+        source: Source,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._session = session
@@ -61,6 +75,7 @@ class ImageSink:
         self._place = place
         self._total = total
         self._published = published
+        self._source = source
         self._sleep = sleep
         self._unpacking = formats.Unpacking()
         self._import: Import | None = None
@@ -117,6 +132,8 @@ class ImageSink:
         match event:
             case formats.Descriptor(text):
                 self._begin(specs.from_descriptor(self._session, text, self._wish))
+            case formats.Manifest(digests):
+                self._fetch_all(digests)
             case formats.BareDisk(capacity):
                 self._begin(specs.from_disk(capacity, self._wish))
             case formats.FileBegins(name, size):
@@ -175,6 +192,46 @@ class ImageSink:
             size,
             disk=is_disk,
         )
+
+    # Files beside the URL
+
+    def _fetch_all(self, digests: Mapping[str, tuple[str, str]]) -> None:
+        """Fetch the descriptor and disks of a manifest; each has to match its digest."""
+        named = [name for name in digests if name.lower().endswith(".ovf")]
+        if len(named) != 1:
+            raise formats.damaged("its manifest names no OVF descriptor, or several")
+        text = b"".join(piece for piece, _ in self._fetched(named[0], digests, formats.MOST_TEXT))
+        self._begin(
+            specs.from_descriptor(self._session, text.decode("utf-8", "replace"), self._wish)
+        )
+        for name in tuple(self._import.files) if self._import else ():
+            if name not in digests:
+                raise formats.damaged(f"its manifest has no digest of {name}")
+            for piece, total in self._fetched(name, digests):
+                if self._upload is None:
+                    self._open(name, total)
+                self._handle(formats.FilePiece(piece))
+            self._handle(formats.FileEnds())
+
+    def _fetched(
+        self, name: str, digests: Mapping[str, tuple[str, str]], most: int | None = None
+    ) -> Iterator[tuple[bytes, int | None]]:
+        """The pieces of a file, and its size; raises when it does not match its digest."""
+        algorithm, expected = digests[name]
+        digest, done = hashlib.new(algorithm), 0
+        with self._source.fetch(urljoin(self._source.url, quote(name))) as download:
+            for piece in download.pieces():
+                digest.update(piece)
+                done += len(piece)
+                if most is not None and done > most:
+                    raise formats.damaged(f"its file {name} is too large")
+                self._source.report(done, download.total)
+                yield piece, download.total
+        if digest.hexdigest() != expected:
+            raise InvalidSpec(
+                Reason.IMAGE_CHECKSUM_MISMATCH,
+                f"the image's file {name} is not what its manifest says; nothing of it is used",
+            )
 
     # Tasks, which the import's thread waits for
 
