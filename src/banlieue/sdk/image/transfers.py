@@ -67,9 +67,7 @@ class Transfers:
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, str], _Job] = {}
 
-    def advance(
-        self, wanted: ImageImport, where: str, open_sink: OpenSink
-    ) -> ImportTask | None:
+    def advance(self, wanted: ImageImport, where: str, open_sink: OpenSink) -> ImportTask | None:
         """Start the import into a place, or tell how far it is; None once when it is published.
 
         Raises:
