@@ -397,6 +397,13 @@ def test_the_shape_reaches_the_vm(bench: Bench) -> None:
     assert differing(other.spec, state) == ("customAttributes",)
     bench.run(other, lambda: bench.driver.update(other, bench.state(other)))
     assert not differing(other.spec, bench.state(other))
+    before = calls_of(bench.target)["SetField"]
+    with bench.connect() as fresh:
+        again = Bench(bench.target, fresh)
+        assert differing(other.spec, again.state(other)), "it does not know the names yet"
+        again.run(other, lambda: fresh.update(other, again.state(other)))
+        assert not differing(other.spec, again.state(other))
+    assert calls_of(bench.target)["SetField"] == before
 
 
 def test_size_grows_while_it_runs_where_that_was_asked_for(bench: Bench) -> None:
@@ -486,6 +493,20 @@ def test_without_the_right_an_attribute_lacks_and_the_vm_runs(bench: Bench) -> N
         bench.driver.update(bigger, state)
     vcenter.clear_faults()
     assert restart.value.reason is Reason.RESTART_REQUIRED, "the rest is looked at all the same"
+
+
+def test_a_name_that_another_kind_of_attribute_has_is_told(bench: Bench) -> None:
+    assert isinstance(bench.target, VSphereTarget)
+    with admin(bench.target) as client:
+        client.content.customFieldsManager.AddCustomFieldDef("rack", vim.HostSystem)
+    wanted = planned(bench, custom_attributes={"rack": "r1"})
+    bench.target.vcenter.add_fault("AddCustomFieldDef", "DuplicateName", {"name": "rack"})
+    bench.ensure(wanted)
+    state = bench.state(wanted)
+    with pytest.raises(FieldLacks) as refusal:
+        bench.driver.update(wanted, state)
+    bench.target.vcenter.clear_faults()
+    assert "rack" in refusal.value.message
 
 
 def test_a_vm_with_snapshots_starts_with_the_hardware_it_has(bench: Bench) -> None:

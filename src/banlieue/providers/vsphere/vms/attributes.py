@@ -7,9 +7,11 @@ from typing import Any
 
 from pyVmomi import vim
 
+from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import read
 from banlieue.providers.vsphere.vms import facts
+from banlieue.sdk.errors import FieldLacks
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +28,8 @@ class Attributes:
 
     def write(self, vm: str, wanted: Mapping[str, str], values: Any) -> bool:  # noqa: ANN401 - CustomFieldValues
         """Set those attributes of a VM that differ; whether there were any. A call for each.
+
+        Raises `FieldLacks` for names that attributes of VMs cannot have.
 
         Args:
             vm: its managed object id.
@@ -55,6 +59,14 @@ class Attributes:
                 if name not in self._names.values():
                     self._define(name)
             by_name = {name: key for key, name in self._names.items()}
+        taken = sorted(name for name in wanted if name not in by_name)
+        if taken:
+            raise FieldLacks(
+                "customAttributes",
+                Reason.INVALID_CONFIGURATION,
+                f"{', '.join(taken)}: attributes of other kinds of objects have these names; choose "
+                "others",
+            )
         return {name: by_name[name] for name in wanted}
 
     def _define(self, name: str) -> None:

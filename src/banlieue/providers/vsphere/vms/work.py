@@ -123,6 +123,8 @@ class Work:
             written = self.machines.attributes.write(vm, wanted, live.found.get(VALUES))
         except vim.fault.NotAuthenticated:
             raise
+        except FieldLacks as error:
+            return error
         except vmodl.MethodFault as error:
             told = faults.driver_error(error, Reason.UPDATE_FAILED)
             return FieldLacks("customAttributes", told.reason, told.message, native=told.native)
