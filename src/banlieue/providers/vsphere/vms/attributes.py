@@ -64,8 +64,8 @@ class Attributes:
             raise FieldLacks(
                 "customAttributes",
                 Reason.INVALID_CONFIGURATION,
-                f"{', '.join(taken)}: attributes of other kinds of objects have these names; choose "
-                "others",
+                f"{', '.join(taken)}: attributes of other kinds of objects have these names; "
+                "choose others",
             )
         return {name: by_name[name] for name in wanted}
 
