@@ -7,10 +7,12 @@ from typing import Any, cast
 import pytest
 
 from banlieue.api.reasons import Reason
+from banlieue.api.resources import PROVIDERS
 from banlieue.sdk.driver import Driver, MachinePlan, MachineState
 from banlieue.sdk.errors import NeedsOperator
+from banlieue.sdk.kube import Obj
 from banlieue.sdk.upkeep import GROUP, TAGS, Shortfall, Upkeep, Upkeeper
-from test.kit.machinebench import MACHINE, MachineBench
+from test.kit.machinebench import MACHINE, PROVIDER, MachineBench
 
 DENIED = Shortfall(TAGS, Reason.PROVIDER_PERMISSION_DENIED, "the account lacks a right")
 
@@ -37,7 +39,9 @@ class _Keeper:
 
 @pytest.fixture
 def bench() -> MachineBench:
-    return MachineBench()
+    bench = MachineBench()
+    bench.api.edit(PROVIDERS, PROVIDER, _map_team)
+    return bench
 
 
 def _keeper(bench: MachineBench) -> _Keeper:
@@ -118,6 +122,18 @@ async def test_what_lacks_is_told_tried_again_and_keeps_nothing_waiting(
     pauses = [after - before for (_, before), (_, after) in pairwise(told)]
     assert pauses[0] > 10
     assert pauses[1] > 1.5 * pauses[0], "ever later"
+
+
+async def test_a_tenant_gets_no_tags_but_those_the_provider_maps(bench: MachineBench) -> None:
+    keeper = _keeper(bench)
+    bench.make_machine(tags={"team": "a", "Backup": "none"})
+    await bench.run(passes=3)
+    assert keeper.asked[0] == ({"team": "a"}, None)
+    assert bench.condition("UpToDate") == ("False", "ValueNotAllowed")
+
+
+def _map_team(provider: Obj) -> None:
+    provider["spec"]["tagMapping"] = [{"label": "example.org/team", "tag": "team"}]
 
 
 async def test_steps_are_followed_until_all_is_so(bench: MachineBench) -> None:

@@ -70,6 +70,8 @@ Plan = MachinePlan[VSphereMachineSpec]
 
 _REASONS = {CREATE: Reason.PROVISIONING_FAILED, "delete": Reason.DELETION_FAILED}
 _RIGHTS_SECONDS = 240.0
+_GOODBYE = 2.0
+"""Seconds that imports have at the end of a session to take their parts away."""
 
 
 class VSphereDriver:
@@ -265,7 +267,7 @@ class VSphereDriver:
 
     def close(self) -> None:
         """End what goes on in threads of the session."""
-        self._transfers.close()
+        self._transfers.close(_GOODBYE)
         self._rest.close()
 
     def keep_up(self, plan: Plan, seen: MachineState) -> Upkeep:

@@ -105,12 +105,19 @@ class Transfers:
                 del self._jobs[name, where]
             return job.ended.is_set()
 
-    def close(self) -> None:
-        """End all imports; for the end of the session."""
+    def close(self, patience: float = 0.0) -> None:
+        """End all imports; for the end of the session.
+
+        Args:
+            patience: seconds that they have to take their parts away; what takes longer is left.
+        """
         with self._lock:
-            for job in self._jobs.values():
-                job.stop()
+            jobs = tuple(self._jobs.values())
             self._jobs.clear()
+        for job in jobs:
+            job.stop()
+        for job in jobs:
+            job.ended.wait(patience / len(jobs))
 
 
 class _StoppedError(Exception):

@@ -3,9 +3,11 @@
 What was brought into force is remembered, so that a machine at rest costs no call.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from banlieue.api.infrastructure.machine import MachineSpec, MoveRole
+from banlieue.api.reasons import Reason
 from banlieue.sdk.driver import Driver
 from banlieue.sdk.errors import DriverError, Unreachable
 from banlieue.sdk.features import unhonoured
@@ -52,7 +54,10 @@ async def _step(scope: Scope, kept: Kept) -> None:
     if seen is None or place is None:
         return
     try:
-        made = plan.make_plan(scope, place)
+        # Classes are not looked up: one that is not offered any more says nothing about tags.
+        made = replace(
+            plan.power_plan(scope, seen), failure_domain=place, tags=plan.allowed_tags(scope)
+        )
 
         def keep(driver: Driver[Any]) -> Upkeep | None:
             return driver.keep_up(made, seen) if isinstance(driver, Upkeeper) else None
@@ -66,6 +71,9 @@ async def _step(scope: Scope, kept: Kept) -> None:
         kept.able, kept.last = False, Upkeep()
         scope.unsupported = (*scope.unsupported, *unsupported(scope))
         return
+    refused = _refused(scope)
+    if refused is not None:
+        told = replace(told, shortfalls=(*told.shortfalls, refused))
     kept.last = told
     if told.settled:
         kept.failures = 0
@@ -77,6 +85,18 @@ async def _step(scope: Scope, kept: Kept) -> None:
         pause *= scope.ctx.rng.uniform(0.9, 1.1)
     kept.due = scope.ctx.clock.monotonic() + pause
     _again(scope, pause)
+
+
+def _refused(scope: Scope) -> Shortfall | None:
+    others = sorted(scope.machine.spec.tags.keys() - plan.allowed_tags(scope).keys())
+    if not others:
+        return None
+    return Shortfall(
+        TAGS,
+        Reason.VALUE_NOT_ALLOWED,
+        f"the Provider does not allow this namespace these tags: {', '.join(others)}; leave them "
+        "out, or ask its admin for tagMapping",
+    )
 
 
 def _lacking(spec: MachineSpec, error: DriverError) -> list[Shortfall]:

@@ -60,6 +60,8 @@ class Keeping:
             try:
                 pause = step()
             except _FAILED as error:
+                if name == GROUP and not _asks(plan):
+                    continue  # it is looked at again when it is edited
                 told = faults.driver_error(error, Reason.UPDATE_FAILED)
                 lacking.append(Shortfall(name, told.reason, told.message))
                 continue
@@ -82,9 +84,8 @@ class Keeping:
     def before_start(self, plan: Plan, seen: MachineState) -> Task | None:
         """What a VM that is to be started waits for; None when it may be."""
         starts = seen.power is PowerState.POWERED_OFF and plan.power is PowerState.POWERED_ON
-        asks = plan.spec.anti_affinity_group is not None or beside.host_group(plan) is not None
         vm = seen.backend_id
-        if not starts or not asks or plan.power_only:
+        if not starts or not _asks(plan) or plan.power_only:
             return None
         with self._lock:
             if vm in self._given_up:
@@ -122,3 +123,8 @@ class Keeping:
         for vm in vms:
             self.grouping.left(vm)
         self.spreading.left(uuid)
+
+
+def _asks(plan: Plan) -> bool:
+    """Whether the machine is to be in any group."""
+    return plan.spec.anti_affinity_group is not None or beside.host_group(plan) is not None
