@@ -13,7 +13,13 @@ from banlieue.bootstrap.apply import How, Outcome, apply, differences
 from banlieue.bootstrap.cluster import MANAGER, BootstrapError
 from banlieue.bootstrap.kinds import lost_fields
 from banlieue.bootstrap.objects import key_of, resource_of
-from banlieue.bootstrap.plan import Target, grant_plan, operator_plan, provider_plan
+from banlieue.bootstrap.plan import (
+    Target,
+    controller_plan,
+    grant_plan,
+    operator_plan,
+    provider_plan,
+)
 from banlieue.bootstrap.release import Release
 from banlieue.sdk.kube import Key, Unavailable
 from banlieue.sdk.testing.memory_api import Call, Moment
@@ -144,6 +150,21 @@ async def test_a_second_installation_is_refused(bench: Bench, plan: list[Object]
     with pytest.raises(BootstrapError, match="in namespace banlieue-system already"):
         await bench.apply(operator_plan(Target("elsewhere")))
     await bench.apply(provider_plan("simulated", Target("elsewhere")))
+
+
+async def test_a_static_provider_needs_the_kinds_and_tells_of_an_operator(
+    bench: Bench, plan: list[Object]
+) -> None:
+    static = provider_plan("simulated", Target())
+    with pytest.raises(BootstrapError, match="run `banlieue bootstrap controller` first"):
+        await bench.apply(static)
+    assert bench.api.offers == []
+    await bench.apply(controller_plan(Target()))
+    await bench.apply(static)
+    assert not any("operator" in line for line in bench.said)
+    await bench.apply(plan)
+    await bench.apply(static)
+    assert any("an operator runs in namespace banlieue-system" in line for line in bench.said)
 
 
 async def test_kinds_of_a_newer_version_are_not_replaced(bench: Bench, plan: list[Object]) -> None:

@@ -234,6 +234,13 @@ def test_what_is_no_namespace_is_refused(name: str) -> None:
         Target(name)
 
 
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_the_clusters_own_namespaces_are_not_restricted(name: str) -> None:
+    with pytest.raises(PlanError, match="is the cluster's"):
+        Target(name)
+    grant_plan("default", ["simulated"])
+
+
 # Which version
 
 

@@ -1,5 +1,6 @@
 """How an install is taken out: in order, refusing while somebody would lose something."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -193,6 +194,17 @@ async def test_a_dry_run_tells_what_would_go_and_writes_nothing(bench: Bench) ->
         assert part in text
 
 
+async def test_a_wrong_namespace_is_refused(bench: Bench) -> None:
+    """The kinds would go, and what runs in the right one would stay."""
+    await bench.install()
+    bench.add(PROVIDERS, "one")
+    with pytest.raises(BootstrapError, match="--namespace banlieue-system"):
+        await uninstall(
+            tools_of(bench.api, bench.said.append), bench.plan, Removal("elsewhere", orphan=True)
+        )
+    assert bench.written() == []
+
+
 # What is left to others
 
 
@@ -251,3 +263,44 @@ async def test_what_is_not_ours_stays(bench: Bench) -> None:
     bench.api.put(DEPLOYMENTS, other)
     await bench.uninstall()
     assert bench.api.peek(DEPLOYMENTS, Key("banlieue-system", "theirs"))
+
+
+# Broken off in the middle
+
+
+class BrokenOffError(Exception):
+    """The command ended in the middle of a call."""
+
+
+def _break_at(api: InstallableApi, write: int, moment: Moment) -> Callable[[], None]:
+    verbs, left = {"apply", "delete", "json_patch"}, [write]
+
+    def end(call: Call, at: Moment) -> None:
+        if call.verb in verbs and at is moment:
+            left[0] -= 1
+            if left[0] == 0:
+                raise BrokenOffError
+
+    return api.intercept(end)
+
+
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER], ids=["before", "after"])
+async def test_what_was_broken_off_anywhere_is_finished_by_running_it_again(
+    moment: Moment,
+) -> None:
+    bench = Bench()
+    writes = len(bench.plan)
+    for write in range(1, writes, 13):
+        undo = _break_at(bench.api, write, moment)
+        with pytest.raises(BrokenOffError):
+            await bench.install()
+        undo()
+        await bench.install()
+        assert bench.left(bench.plan) == [it["kind"] for it in bench.plan]
+        undo = _break_at(bench.api, write, moment)
+        with pytest.raises(BrokenOffError):
+            await bench.uninstall()
+        undo()
+        await bench.uninstall()
+        assert bench.left(bench.plan) == ["Namespace"]
+        bench.api.drop(NAMESPACES, SYSTEM, force=True)

@@ -6,19 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from banlieue.api import names
-from banlieue.api.meta import Resource
-from banlieue.bootstrap import leftovers, readiness
+from banlieue.bootstrap import leftovers, presence, readiness
 from banlieue.bootstrap.cluster import MANAGER, MANAGER_IN_USE, BootstrapError, Tools
 from banlieue.bootstrap.difference import difference, same
 from banlieue.bootstrap.kinds import lost_fields
 from banlieue.bootstrap.objects import key_of, resource_of, title
-from banlieue.bootstrap.plan import COMPONENT
 from banlieue.sdk.kube import Conflict, NotFound, Obj
 
 OLDEST_SERVER: Final = (1, 33)
 
 _CRD: Final = "CustomResourceDefinition"
-_DEPLOYMENTS: Final = Resource("apps", "v1", "Deployment", "deployments")
 _SHOWN_FIELDS: Final = 5
 _SHOWN_CONFLICTS: Final = 10
 
@@ -109,24 +106,16 @@ async def differences(tools: Tools, plan: Sequence[Obj], *, force: bool) -> list
 
 
 async def check_cluster(tools: Tools, plan: Sequence[Obj]) -> None:
-    """Refuse a cluster that is too old, and a second installation of what there is one of."""
+    """Refuse a cluster that is too old, has banlieue elsewhere, or lacks what must be first."""
     found = await tools.cluster.server_version()
     if found < OLDEST_SERVER:
         wanted, there = (".".join(map(str, it)) for it in (OLDEST_SERVER, found))
         raise BootstrapError(f"Kubernetes {there} is too old: {wanted} or newer is needed")
-    selector = f"app.kubernetes.io/part-of=banlieue,{COMPONENT}=controller"
-    for obj in plan:
-        if obj["kind"] != "Deployment" or obj["metadata"]["name"] != "banlieue-controller":
-            continue
-        there_is = await tools.patiently(
-            lambda: tools.cluster.list(_DEPLOYMENTS, label_selector=selector)
-        )
-        elsewhere = {it["metadata"]["namespace"] for it in there_is} - {key_of(obj).namespace}
-        if elsewhere:
-            raise BootstrapError(
-                f"banlieue is installed in namespace {min(elsewhere)} already, and a cluster takes "
-                f"one: repeat with --namespace {min(elsewhere)}, or uninstall that first"
-            )
+    deployments = [it for it in plan if it["kind"] == "Deployment"]
+    if any(it["metadata"]["name"] == "banlieue-controller" for it in deployments):
+        await presence.check_alone(tools, key_of(deployments[0]).namespace)
+    elif deployments:
+        await presence.check_beneath(tools)
 
 
 def _check_kinds(plan: Sequence[Obj], live: Sequence[Obj | None]) -> None:

@@ -47,6 +47,11 @@ class Target:
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
+        if self.namespace == "default" or self.namespace.startswith("kube-"):
+            raise PlanError(
+                f"namespace {self.namespace} is the cluster's: pods of the namespace installed "
+                "into are held to the restricted Pod Security Standard; choose another"
+            )
 
 
 def check_namespace(name: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from banlieue.api import names
 from banlieue.api.meta import Resource
 from banlieue.api.resources import CRDS, NAMESPACES, PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
-from banlieue.bootstrap import leftovers
+from banlieue.bootstrap import leftovers, presence
 from banlieue.bootstrap.cluster import MANAGER, BootstrapError, NotFound, Tools
 from banlieue.bootstrap.objects import key_of, resource_of, title
 from banlieue.sdk.kube import Conflict, Key, Obj
@@ -57,6 +57,7 @@ async def uninstall(tools: Tools, plan: Sequence[Obj], removal: Removal) -> None
         BootstrapError: machines exist, or something did not go in time; the message lists them.
         ApiError: the API server refused.
     """
+    await presence.check_alone(tools, removal.namespace)
     await _check(tools, await _look(tools), removal)
     if removal.dry_run:
         await _foretell(tools, plan, removal)

@@ -178,7 +178,14 @@ def provider(
     manifests first: they bring its kinds and ClusterRole banlieue-provider-BACKEND.
     """
     from banlieue.bootstrap.plan import provider_plan
+    from banlieue.sdk.registry import own_backend_names
 
+    if backend not in own_backend_names():
+        click.echo(
+            f"note: banlieue brings no backend {backend}; its kinds, its ProviderClass and "
+            f"ClusterRole banlieue-provider-{backend} have to come by manifests of its own",
+            err=True,
+        )
     target = _target(namespace, version, registry)
     _install(lambda: provider_plan(backend, target, system_namespace=system_namespace), options)
 
