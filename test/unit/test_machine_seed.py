@@ -208,6 +208,20 @@ async def test_nothing_is_cleared_while_somebody_else_works_on_the_vm() -> None:
     assert vm(bench).seed_digest is None
 
 
+async def test_a_suspended_vm_is_woken_first() -> None:
+    bench = MachineBench()
+    await boot(bench, tells="")
+    bench.edit(powerState="Suspended")
+    bench.control("set_power", vm=vm(bench).id, power="Suspended")
+    bench.control("set_first_boot", vm=vm(bench).id, tells="done")
+    await settled(bench)
+    assert calls(bench) == 0
+    assert bench.condition("SeedRedacted") == ("False", "RestartRequired")
+    bench.edit(powerState="PoweredOn")
+    await settled(bench)
+    assert vm(bench).seed_digest is None
+
+
 async def test_a_vm_that_is_not_ours_is_left_alone() -> None:
     bench = MachineBench()
     await boot(bench, tells="")

@@ -111,18 +111,26 @@ def _resting(scope: Scope) -> Wait | None:
 
 def _too_early(scope: Scope, seen: MachineState, seed: Seed) -> Wait | None:
     """Why nothing is to be cleared now, None when no guest needs it any more."""
+    off_limits = _off_limits(scope, seen)
+    if off_limits is not None or seed.done or not seed.kept:
+        return off_limits
+    left = _left_of_day(scope, seen)
+    if left is None:
+        return Wait(Reason.GUEST_BOOTSTRAP_PENDING, _PENDING)
+    return Wait(Reason.GUEST_BOOTSTRAP_PENDING, _PENDING, left) if left > 0 else None
+
+
+def _off_limits(scope: Scope, seen: MachineState) -> Wait | None:
+    """Why nothing of the VM is to be changed now, whatever its guest has told."""
     if scope.machine.spec.role is MoveRole.PREVIOUS:
         return Wait(Reason.PREVIOUS_RETAINED, "what a move left behind stays as it is")
     if seen.held:
         return Wait(Reason.HELD_BY_BACKEND, "an admin holds the VM on the backend")
     if seen.foreign_task:
         return Wait(Reason.PROVIDER_BUSY, "somebody else works on the VM", drift.SETTLE_SECONDS)
-    if seed.done or not seed.kept:
-        return None
-    left = _left_of_day(scope, seen)
-    if left is None:
-        return Wait(Reason.GUEST_BOOTSTRAP_PENDING, _PENDING)
-    return Wait(Reason.GUEST_BOOTSTRAP_PENDING, _PENDING, left) if left > 0 else None
+    if seen.power is PowerState.SUSPENDED:
+        return Wait(Reason.RESTART_REQUIRED, "the VM is suspended; it is done when that is woken")
+    return None
 
 
 def _left_of_day(scope: Scope, seen: MachineState) -> float | None:
