@@ -24,7 +24,7 @@ from banlieue.api.resources import (
 from banlieue.operator.app import OperatorRole, Settings
 from banlieue.operator.objects import KINDS, maker
 from banlieue.sdk.kube import Key, Obj
-from banlieue.sdk.reconcile import Context, Watch
+from banlieue.sdk.reconcile import Change, Context, Watch
 from test.kit.controllerworld import SYSTEM, ControllerWorld, _Engine
 
 IMAGE = "registry.example.com/banlieue:v1"
@@ -62,6 +62,12 @@ class OperatorWorld(ControllerWorld):
         for controller in controllers.values():
             for watch in controller.watches:
                 self._attach(watches, controller.name, watch)
+
+    def deliver(self, change: Change) -> None:
+        """Tell a change again, as a watch that was behind does."""
+        for controller, watch in list(self._engine.watches):
+            if watch.resource == change.resource:
+                self._ask(controller, watch, change)
 
     # The platform.
 

@@ -64,4 +64,6 @@ def _map_namespace(change: Change) -> Iterable[Request]:
 
 def _map_provider(change: Change) -> Iterable[Request]:
     before, after = (it is not None and _in_use(it) for it in (change.old, change.new))
-    return (Request(Key("", change.key.namespace)),) if before != after or change.replayed else ()
+    # What is told of a deletion may be the object as it was last, its finalizers gone.
+    moved = before != after or change.new is None or change.replayed
+    return (Request(Key("", change.key.namespace)),) if moved else ()

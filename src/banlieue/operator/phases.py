@@ -141,6 +141,7 @@ async def tear_down(scope: ProviderScope) -> Outcome:
     """Is everything gone that was made for the Provider?"""
     workload = scope.workload
     named = [(it.resource, it.key) for it in workload.wanted()] if workload else []
+    named += [made for made in scope.found if made not in named]
     scope.removed += await take_away(scope.services, scope.key, named)
     return CONTINUE
 

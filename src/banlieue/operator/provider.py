@@ -79,12 +79,13 @@ class WorkloadReconciler:
 
     async def _without_provider(self, key: Key) -> Result:
         """Nobody asked us before the Provider went: its finalizer was taken off by hand."""
-        if not list(self._services.index.of(key)):
+        known = [(kind, Key.of(obj)) for kind, obj in self._services.index.of(key)]
+        if not known:
             return Result()
         try:
             await self._ctx.api.get(PROVIDERS, key)
         except NotFound:
-            removed = await phases.take_away(self._services, key, [])
+            removed = await phases.take_away(self._services, key, known)
             log.warning("took away what a Provider left behind", extra={"removed": removed})
             return Result()
         return Result(_ORPHANS_SECONDS)
