@@ -5,6 +5,7 @@ import pytest
 
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube
+from test.kit.matrix_report import pytest_terminal_summary  # noqa: F401 - a hook
 from test.kit.namespaces import create_namespace, discard_namespace
 
 LONG = frozenset(

@@ -233,3 +233,94 @@ async def test_delete_removes_exactly_what_was_made(
     assert kept, "the disk to retain is gone"
     assert target.disk_exists(foreign), "somebody else's disk is gone"
     assert not target.disk_exists(root)
+
+
+async def test_a_vm_whose_host_is_away_is_neither_missing_nor_changed(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    vm = bench.vm("web").mo_ref
+    target.vcenter.set_connection(vm, "inaccessible")
+    bench.edit("web", powerState="PoweredOff")
+    await bench.until("it is told", lambda: Reason.PROVIDER_UNREACHABLE in bench.told_reasons())
+    assert Reason.VM_MISSING not in bench.reasons
+    assert bench.vm("web").power_state == "poweredOn"
+    target.vcenter.set_connection(vm, "connected")
+    await bench.until(
+        "it goes on", lambda: bench.is_ready("web") and bench.vm("web").power_state == "poweredOff"
+    )
+
+
+async def test_a_machine_whose_vm_is_gone_already_goes(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    target.vcenter.destroy_vm(bench.vm("web").mo_ref)
+    await bench.until(
+        "it is told", lambda: bench.condition("Ready", "web") == ("False", Reason.VM_MISSING)
+    )
+    target.proxy.reset_counts()
+    bench.delete("web")
+    await bench.until("it is gone", lambda: not bench.machine("web"))
+    assert not target.proxy.passed["Destroy_Task"]
+
+
+async def test_a_guest_without_an_address_is_told_as_such(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    target.vcenter.guest(machine="mute", ipv4=False, ipv6=False)
+    target.vcenter.guest(ipv4=False)
+    try:
+        bench.make_machine("mute")
+        await bench.until("it is Ready", lambda: bench.is_ready("mute"))
+        await bench.until(
+            "its agent runs", lambda: bench.machine("mute")["status"]["guest"]["agentConnected"]
+        )
+        assert bench.condition("AddressesAvailable", "mute") == ("False", Reason.ADDRESS_PENDING)
+        bench.delete("mute")
+        await bench.until("it is gone", lambda: not bench.machine("mute"))
+    finally:
+        target.vcenter.guest(ipv4=True)
+
+
+async def test_several_interfaces_have_their_own_addresses_of_both_families(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    target.vcenter.guest(ipv6=True)
+    try:
+        both = [{"family": "IPv4", "source": "dhcp"}, {"family": "IPv6", "source": "slaac"}]
+        nics = [
+            {"name": "eth0", "networkClass": "prod", "ipam": both},
+            {"name": "eth1", "networkClass": "test", "ipam": both},
+        ]
+        bench.make_machine("dual", networkInterfaces=nics)
+
+        def told() -> list[str]:
+            status = bench.machine("dual").get("status") or {}
+            return [it["address"] for it in status.get("addresses", []) if "IP" in it["type"]]
+
+        await bench.until("four addresses", lambda: len(told()) == 4)
+        assert not [address for address in told() if address.startswith("fe80")]
+        cards = {address for card in bench.vm("dual").cards for address in card.addresses}
+        assert set(told()) <= cards
+        status = bench.machine("dual")["status"]
+        assert (status["host"], status["failureDomain"]) == (bench.vm("dual").host, DOMAIN)
+        assert status["guest"]["agentConnected"]
+        bench.delete("dual")
+        await bench.until("it is gone", lambda: not bench.machine("dual"))
+    finally:
+        target.vcenter.guest(ipv6=False)
+
+
+async def test_a_cluster_whose_hosts_are_all_in_maintenance_takes_no_new_vm_and_loses_none(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    hosts = [f"{CLUSTER}_H{number}" for number in range(3)]
+    for host in hosts:
+        target.vcenter.set_host(host, maintenance=True)
+    try:
+        found = {domain.id: domain for domain in bench.driver.failure_domains()}
+        assert not found[bench.domains[DOMAIN].id].schedulable
+        await bench.run_pass("web")
+        assert bench.is_ready("web")
+    finally:
+        for host in hosts:
+            target.vcenter.set_host(host, maintenance=False)

@@ -326,6 +326,10 @@ class VCSimControl:
         """Forbid methods on a machine, as a backup program does; without any, allow all again."""
         self._post("/vms/disable", {"vm": vm, "methods": list(methods)})
 
+    def set_connection(self, vm: str, state: str) -> None:
+        """Make a machine `inaccessible` or `orphaned`, or `connected` again."""
+        self._post("/vms/connection", {"vm": vm, "state": state})
+
     def register_again(self, vm: str) -> Machine:
         """Take a machine out of the inventory and register it again: off, with another moRef."""
         return Machine.of(self._post("/vms/reregister", {"vm": vm}))

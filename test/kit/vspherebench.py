@@ -57,6 +57,8 @@ IMPATIENT: Final = Timings(read=1.0, longest_poll=1.0, poll_slack=0.5, gather=0.
 LOST_SECONDS: Final = 3.0
 """How long a create without an answer may take to arrive."""
 PATIENCE: Final = 30.0
+CONCRETE: Final = ("folder", "folderPolicy", "hardwareVersion", "customAttributes")
+"""Fields of the backend that machines of the bench may use."""
 
 
 @dataclass(slots=True)
@@ -359,6 +361,7 @@ class VSphereBench:
                     "connection": connection,
                     "allowedNamespaces": {"from": "All"},
                     "capabilities": self.target.capabilities.to_api(),
+                    "policy": {"concreteFields": {name: ["*"] for name in CONCRETE}},
                 },
             },
         )

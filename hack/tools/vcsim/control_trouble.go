@@ -16,6 +16,7 @@ func (c *control) troubleRoutes(route func(string, func(*http.Request, []byte) (
 	route("POST /vms/question", c.ask)
 	route("POST /vms/disable", c.disableMethods)
 	route("POST /vms/reregister", c.reregister)
+	route("POST /vms/connection", c.setConnection)
 	route("POST /rename", c.rename)
 }
 
@@ -49,6 +50,25 @@ func (c *control) ask(_ *http.Request, body []byte) (any, error) {
 	ctx := c.in.context()
 	ctx.WithLock(vm, func() { vm.Runtime.Question = question })
 	c.in.hub.poke(vm.Self)
+	return nothing, nil
+}
+
+// setConnection makes a machine inaccessible, as the loss of its datastore does, or gives it back.
+func (c *control) setConnection(_ *http.Request, body []byte) (any, error) {
+	request, err := decode[struct {
+		VM    string `json:"vm"`
+		State string `json:"state"` // connected | disconnected | orphaned | inaccessible | invalid
+	}](body)
+	if err != nil {
+		return nil, err
+	}
+	vm, err := c.in.findMachine(request.VM)
+	if err != nil {
+		return nil, err
+	}
+	c.in.registry().AtomicUpdate(c.in.context(), vm, []types.PropertyChange{{
+		Name: "runtime.connectionState", Val: types.VirtualMachineConnectionState(request.State),
+	}})
 	return nothing, nil
 }
 

@@ -307,7 +307,8 @@ def _named(report: Report, field: str) -> str:
 def _addresses(report: Report, status: MachineStatus) -> Finding:
     if report.seen is None:
         return _as_before(report, ConditionType.ADDRESSES_AVAILABLE)
-    if status.addresses:
+    # A name is no address yet: nobody may be able to resolve it.
+    if any(item.type.endswith("IP") for item in status.addresses):
         return true(ConditionType.ADDRESSES_AVAILABLE, Reason.ADDRESSES_AVAILABLE)
     if report.seen.power is not PowerState.POWERED_ON:
         return false(
