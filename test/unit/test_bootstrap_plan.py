@@ -21,6 +21,7 @@ from banlieue.bootstrap.plan import (
     provider_plan,
 )
 from banlieue.bootstrap.release import Release, VersionError, semantic_version
+from banlieue.cli import roles
 from banlieue.sdk.registry import own_backend_names
 from hack.images.own import MANIFESTS, ROOT
 
@@ -201,6 +202,16 @@ def test_without_the_operator_nobody_makes_workloads_or_hands_out_rights(namespa
     ]
     assert writers == []
     assert [it["metadata"]["name"] for it in of_kind(less, "Deployment")] == ["banlieue-controller"]
+
+
+def test_the_operator_can_be_told_to_make_no_classes() -> None:
+    whole, skipping = operator_plan(Target()), operator_plan(Target(), default_classes=False)
+    differing = [it for it in skipping if it not in whole]
+    assert [title(it) for it in differing] == ["Deployment banlieue-system/banlieue-operator"]
+    (container,) = differing[0]["spec"]["template"]["spec"]["containers"]
+    command = next(it for it in roles.COMMANDS if it.name == "operator")
+    context = command.make_context("operator", list(container["args"][1:]))
+    assert context.params["skip_provider_classes"]
 
 
 # Where
