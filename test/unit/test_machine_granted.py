@@ -72,6 +72,16 @@ async def test_with_an_operator_the_right_is_waited_for_in_small_steps() -> None
     assert len(bench.vms()) == 1
 
 
+async def test_a_grant_that_comes_a_moment_later_costs_no_status_and_no_second() -> None:
+    bench = Bench(operator=True)
+    assert next(await bench.pauses(1)) < 1
+    bench.granted = True
+    told = [it for it in bench.api.writes() if it.subresource == "status"]
+    assert told == []
+    await bench.run()
+    assert len(bench.vms()) == 1
+
+
 @pytest.mark.security("5.2")
 async def test_without_an_operator_it_says_what_to_run() -> None:
     bench = Bench(operator=False)

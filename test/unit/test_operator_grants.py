@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from banlieue.api import names
-from banlieue.api.meta import format_time
+from banlieue.api.meta import Resource, format_time
 from banlieue.api.resources import (
     CAPI_MACHINES,
     NAMESPACES,
@@ -349,6 +349,30 @@ async def test_bootstrap_data_of_cluster_api_is_granted(world: World) -> None:
     world.provisioned("node-1-infra")
     await world.soon()
     assert world.granted() == set()
+
+
+async def test_a_kind_that_cannot_be_read_holds_up_nobody_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unread = Resource("test.banlieue.io", "v1alpha1", "ThatMachine", "thatmachines")
+    synced = world.api.cache.synced
+    monkeypatch.setattr(
+        world.api.cache, "synced", lambda *kinds: unread not in kinds and synced(*kinds)
+    )
+    world.add_backend("that")
+    world.register("far", of="that", allowedNamespaces={"from": "All"})
+    world.place("db")
+    world.place("else", on="far")
+    reference = {**world.reference("else"), "kind": unread.kind}
+
+    def change(obj: Obj) -> None:
+        obj["status"]["infrastructureRef"] = reference
+
+    world.api.edit(VIRTUAL_MACHINES, Key(TENANT, "else"), change)
+    await world.soon()
+    assert world.granted() == set(), "it may be read in a moment"
+    await world.settle(seconds=40)
+    assert world.granted() == {"db-data"}
 
 
 async def test_a_provider_that_goes_is_granted_nothing(world: World) -> None:

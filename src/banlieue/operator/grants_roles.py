@@ -40,6 +40,9 @@ IDLE_SECONDS = 600.0
 """How long a Role that grants nothing stays, so that VMs made one by one do not make one each."""
 
 _SOON = 1.0
+_PATIENCE = 30.0
+"""How long the machines of one kind may be unknown before the others go on without them."""
+
 _RBAC = "rbac.authorization.k8s.io"
 _OURS = (PROVIDERS, PROVIDER_CLASSES, VIRTUAL_MACHINES, NAMESPACES, ROLES, ROLE_BINDINGS)
 
@@ -81,19 +84,21 @@ class GrantsReconciler:
         self._ctx = services.ctx
         self._index = GrantsIndex()
         self._kinds: dict[tuple[str, str], Resource] = {}
+        self._asked: dict[tuple[str, str], float] = {}
         self._idle: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> Result:
         """Grant and withdraw in the namespace `key.name`. Raises `ApiError`."""
         cache, now = self._ctx.cache, self._ctx.clock.now()
         namespace = cache.get(NAMESPACES, Key("", key.name))
-        if not cache.synced(*_OURS) or not self._kinds_known(key.name):
+        kinds = self._kinds_known(key.name) if cache.synced(*_OURS) else None
+        if kinds is None:
             return Result(_SOON)
         if namespace is None or namespace["metadata"].get("deletionTimestamp"):
             return Result()
         wanted: defaultdict[Key, set[str]] = defaultdict(set)
         pauses: list[float] = []
-        for wish in self._index.wishes(key.name, self._kinds, now):
+        for wish in self._index.wishes(key.name, kinds, now):
             wanted[wish.provider] |= wish.secrets
             pauses.append((wish.until - now).total_seconds() + _SOON)
         held = self._held(key.name)
@@ -205,21 +210,32 @@ class GrantsReconciler:
                 continue
         return None
 
-    def _kinds_known(self, namespace: str) -> bool:
-        """Whether it is known which machine objects are there that owners in a namespace name.
+    def _kinds_known(self, namespace: str) -> set[tuple[str, str]] | None:
+        """The machine kinds that owners in a namespace name and whose objects are known.
 
-        A kind is listened to from when somebody asks; one that no class names has no machines.
+        None while they are being read. A kind is listened to from when somebody asks; one that no
+        class names, or that cannot be read for a while, holds up nobody else.
         """
-        asked = self._index.kinds(namespace)
+        asked, now = self._index.kinds(namespace), self._ctx.clock.monotonic()
         for obj in self._ctx.cache.list(PROVIDER_CLASSES) if asked - self._kinds.keys() else ():
             named = (obj.get("spec") or {}).get("machine") or {}
             kind = GroupVersionKind.from_api(named).to_resource()
             at = kind.group, kind.kind
             if at in asked and at not in self._kinds:
-                self._kinds[at] = kind
+                self._kinds[at], self._asked[at] = kind, now
                 watch = Watch(kind, self._map_machine, optional=True, many=True)
                 self._ctx.add_watch(CONTROLLER, watch)
-        return self._ctx.cache.synced(*(self._kinds[it] for it in asked if it in self._kinds))
+        listened = asked & self._kinds.keys()
+        known = {it for it in listened if self._ctx.cache.synced(self._kinds[it])}
+        for late in sorted(listened - known):
+            if now - self._asked[late] < _PATIENCE:
+                return None
+            log.warning(
+                "machines of a kind cannot be read, so nothing is granted for them; the operator "
+                "needs the rights its backend's manifests give",
+                extra={"kind": self._kinds[late].crd_name},
+            )
+        return known
 
     # Wake-ups
 

@@ -45,8 +45,12 @@ CONTROLLER = "machine"
 
 _SHORTEST_RETRY = 1.0
 _LONGEST_RETRY = 300.0
-_LONGEST_RETRIES = {Reason.WAITING_FOR_GRANT: 5.0}
-"""Where the wait is known to be short, and nobody tells when it is over."""
+_GRANT_RETRY = 0.2
+_LONGEST_GRANT_RETRY = 5.0
+"""A grant comes within moments, and nobody tells of it."""
+
+_UNTOLD_GRANT_FAILURES = 2
+"""How often a grant may be late before it is worth a status."""
 
 _SHORTEST_POLL = 1.0
 _LONGEST_POLL = 60.0
@@ -204,9 +208,11 @@ class MachineReconciler:
             return Stop(error.reason, error.message)
         if isinstance(error, NeedsOperator):
             return Wait(error.reason, error.message, life.SLOW * self.ctx.rng.uniform(0.1, 0.3))
-        longest = _LONGEST_RETRIES.get(error.reason, _LONGEST_RETRY)
-        ceiling = min(longest, _SHORTEST_RETRY * 2 ** min(memory.failures, 9))
-        return Wait(error.reason, error.message, _SHORTEST_RETRY + self.ctx.rng.uniform(0, ceiling))
+        first, longest = _SHORTEST_RETRY, _LONGEST_RETRY
+        if error.reason is Reason.WAITING_FOR_GRANT:
+            first, longest = _GRANT_RETRY, _LONGEST_GRANT_RETRY
+        ceiling = min(longest, first * 2 ** min(memory.failures, 9))
+        return Wait(error.reason, error.message, first + self.ctx.rng.uniform(0, ceiling))
 
     async def _report(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> bool:
         """Write the status; False when it says that already, or nothing is to be said."""
@@ -217,7 +223,7 @@ class MachineReconciler:
             return False
         if isinstance(error, Unreachable) and _just_started(scope):
             return False
-        if self._just_begun(scope, outcome, error):
+        if self._just_begun(scope, outcome, error) or _grant_on_its_way(scope, error):
             return False
         seen = scope.seen
         domain = (
@@ -327,6 +333,11 @@ def _settled(machine: Machine) -> bool:
 
 def _just_started(scope: Scope) -> bool:
     return isinstance(scope.open, Unreached) and scope.open.problem is None
+
+
+def _grant_on_its_way(scope: Scope, error: DriverError | None) -> bool:
+    late = error is not None and error.reason is Reason.WAITING_FOR_GRANT
+    return late and scope.memory.failures <= _UNTOLD_GRANT_FAILURES
 
 
 def _hands_off(machine: Machine) -> bool:
