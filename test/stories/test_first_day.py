@@ -1,11 +1,13 @@
 """The first day: a VM comes, stops, restarts and goes, and says why when it cannot come."""
 
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from banlieue.api.meta import format_time
 from banlieue.api.names import TOPOLOGY_HOST
+from banlieue.sdk.testing.conformance_target import USER_DATA
 from test.kit.mirror import Mirror, checksum
 from test.kit.running import VMS
 from test.kit.stack import condition
@@ -225,3 +227,53 @@ def _labelled(story: Story, name: str, labels: dict[str, str], **spec: object) -
             "spec": {"classRef": {"name": "small"}, "imageRef": {"name": "ubuntu"}, **spec},
         }
     )
+
+
+def test_user_data_is_gone_from_the_backend_once_the_guest_has_had_it(story: Story) -> None:
+    """The guest tells when its first boot is over; then nobody reads its secrets any more."""
+    registered = story.registered
+    story.given(f"""
+        apiVersion: v1
+        kind: Secret
+        metadata: {{name: first-boot, namespace: {story.team}}}
+        data: {{user-data: {b64encode(USER_DATA.encode()).decode()}}}
+        ---
+        apiVersion: rbac.authorization.k8s.io/v1
+        kind: Role
+        metadata: {{name: first-boot, namespace: {story.team}}}
+        rules:
+        - {{apiGroups: [""], resources: [secrets], resourceNames: [first-boot], verbs: [get]}}
+        ---
+        apiVersion: rbac.authorization.k8s.io/v1
+        kind: RoleBinding
+        metadata: {{name: first-boot, namespace: {story.team}}}
+        roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: first-boot}}
+        subjects:
+        - kind: ServiceAccount
+          name: banlieue-provider-{registered.target.backend.name}
+          namespace: {registered.stack.namespace}
+    """)
+    story.vm(
+        "seeded",
+        userData={"secretRef": {"name": "first-boot"}},
+        readinessGates=["AddressesAvailable", "GuestBootstrapped"],
+    )
+
+    story.ready("seeded")
+    story.condition("seeded", "GuestBootstrapped", "True", "GuestBootstrapped")
+    story.kube.wait_for(
+        registered.plural,
+        "seeded",
+        story.team,
+        until=lambda obj: condition(obj, "SeedRedacted") == ("True", "SeedRedacted"),
+        timeout=30,
+        what="its user data is gone",
+    )
+    left = registered.target.first_boot_data(story.backend_vm("seeded").id)
+    assert USER_DATA.encode() not in left
+    addresses = story.status("seeded")["addresses"]
+    story.edit("seeded", desiredPowerState="PoweredOff", powerOffMode="Hard")
+    story.sees("seeded", lambda vm: vm["status"]["phase"] == "Stopped", told="it is off")
+    story.edit("seeded", desiredPowerState="PoweredOn")
+    story.sees("seeded", lambda vm: vm["status"].get("addresses") == addresses, told="the same")
+    story.ready("seeded")
