@@ -192,11 +192,19 @@ def _kinds(plan: Sequence[Obj]) -> list[Resource]:
 
 
 async def _remove_install(tools: Tools, plan: Sequence[Obj], namespace: str) -> None:
-    for resource, obj in await _installed(tools, plan, namespace):
+    found = await _installed(tools, plan, namespace)
+    running = [(resource, obj) for resource, obj in found if resource.kind == "Deployment"]
+    await _delete_each(tools, running)
+    # They hand their Leases back, for which they need their rights.
+    for _, deployment in running:
+        await _await_no_pods(tools, deployment)
+    await _delete_each(tools, [it for it in found if it not in running])
+
+
+async def _delete_each(tools: Tools, found: Iterable[tuple[Resource, Obj]]) -> None:
+    for resource, obj in found:
         if await leftovers.delete(tools, resource, obj):
             tools.say(f"deleted   {title(obj)}")
-        if resource.kind == "Deployment":
-            await _await_no_pods(tools, obj)
 
 
 async def _installed(
