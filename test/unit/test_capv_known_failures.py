@@ -172,8 +172,7 @@ PROVIDER_LIST: Mapping[str, Row] = {
         "unit/test_machine_teardown.py::test_a_machine_is_released_while_its_provider_was_never_reached",
     ),
 }
-"""By number, or subject. What is about specs, images and first-boot data (23 to 30, 35, 36) is shown
-beside what it is about."""
+"""By number, or subject. What is about specs, images and first-boot data has tests beside it."""
 
 LIBRARY_LIST: Mapping[str, Row] = {
     "1": shown(
