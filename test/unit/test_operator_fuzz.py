@@ -135,7 +135,7 @@ class Chaos:
     def move(self) -> None:
         if self.world.api.peek(PROVIDER_CLASSES, Key("", "this")):
             where = self.rng.choice([*PLACES, None])
-            policy = self.rng.choice([{}, None])
+            policy: Obj | None = self.rng.choice([{}, None])
             self.world.edit_backend(workloadNamespace=where, networkPolicy=policy)
 
     def drop_class(self) -> None:
