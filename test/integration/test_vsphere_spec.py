@@ -495,6 +495,32 @@ def test_without_the_right_an_attribute_lacks_and_the_vm_runs(bench: Bench) -> N
     assert restart.value.reason is Reason.RESTART_REQUIRED, "the rest is looked at all the same"
 
 
+@pytest.mark.parametrize(
+    ("privilege", "fields"),
+    [
+        ("Folder.Create", {"folder": "denied", "folder_policy": FolderPolicy.CREATE}),
+        ("VirtualMachine.Config.Resource", {"cpu_allocation": CpuAllocation(reservation_mhz=1)}),
+        ("VirtualMachine.Config.UpgradeVirtualHardware", {"hardware_version": "vmx-15"}),
+        ("Global.SetCustomField", {"custom_attributes": {"site": "a"}}),
+        ("Global.ManageCustomFields", {"custom_attributes": {"nobody made": "a"}}),
+    ],
+)
+def test_a_right_that_a_field_needs_is_named(
+    bench: Bench, privilege: str, fields: dict[str, Native]
+) -> None:
+    assert isinstance(bench.target, VSphereTarget)
+    vcenter = bench.target.vcenter
+    wanted = planned(bench, **fields)
+    vcenter.deny(vcenter.username, "", [privilege])
+    try:
+        with pytest.raises(NeedsOperator) as refusal:
+            made(bench, wanted)
+    finally:
+        vcenter.clear_permissions()
+    assert refusal.value.reason is Reason.PROVIDER_PERMISSION_DENIED
+    assert privilege in refusal.value.message
+
+
 def test_a_name_that_another_kind_of_attribute_has_is_told(bench: Bench) -> None:
     assert isinstance(bench.target, VSphereTarget)
     with admin(bench.target) as client:

@@ -28,7 +28,9 @@ func (vm *strictMachine) ReconfigVMTask(ctx *simulator.Context, req *types.Recon
 	if fault := vm.in.hardwareOf(vm.VirtualMachine).check(req.Spec.DeviceChange); fault != nil {
 		return vm.in.failTask(vm.Self, fault).ReconfigVMTask(ctx, req)
 	}
-	if fault := vm.in.checkSpec(shapeOf(vm.VirtualMachine), &req.Spec); fault != nil {
+	now := shapeOf(vm.VirtualMachine)
+	now.on = now.on && accountOf(ctx) != "" // the control interface may change what it likes
+	if fault := vm.in.checkSpec(now, &req.Spec); fault != nil {
 		return vm.in.failTask(vm.Self, fault).ReconfigVMTask(ctx, req)
 	}
 	if name := req.Spec.Name; name != "" && vm.Parent != nil {

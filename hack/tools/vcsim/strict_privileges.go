@@ -66,6 +66,10 @@ func (in *Instance) needs(method *simulator.Method) []need {
 		return needs
 	case *types.Destroy_Task:
 		return []need{{on, byType(on, "VirtualMachine.Inventory.Delete", "Folder.Delete")}}
+	case *types.SetField:
+		return []need{{body.Entity, "Global.SetCustomField"}}
+	case *types.AddCustomFieldDef:
+		return []need{{in.serviceInstance().Content.RootFolder, "Global.ManageCustomFields"}}
 	case *types.Rename_Task:
 		return []need{{on, byType(on, "VirtualMachine.Config.Rename", "Folder.Rename")}}
 	}
@@ -124,11 +128,13 @@ func (in *Instance) reconfigureNeeds(on moRef, spec *types.VirtualMachineConfigS
 	add(spec.Name != "" && on.Type == "VirtualMachine", "VirtualMachine.Config.Rename")
 	add(spec.NumCPUs != 0 || spec.NumCoresPerSocket != nil, "VirtualMachine.Config.CPUCount")
 	add(spec.MemoryMB != 0, "VirtualMachine.Config.Memory")
-	add(spec.CpuAllocation != nil || spec.MemoryAllocation != nil, "VirtualMachine.Config.Resource")
+	add(spec.CpuAllocation != nil || spec.MemoryAllocation != nil ||
+		spec.MemoryReservationLockedToMax != nil, "VirtualMachine.Config.Resource")
 	add(len(spec.ExtraConfig) > 0, "VirtualMachine.Config.AdvancedConfig")
 	add(spec.Annotation != "", "VirtualMachine.Config.Annotation")
 	add(spec.Firmware != "" || spec.BootOptions != nil || spec.GuestId != "" || spec.Flags != nil ||
-		spec.CpuHotAddEnabled != nil || spec.MemoryHotAddEnabled != nil || spec.Uuid != "" ||
+		spec.CpuHotAddEnabled != nil || spec.MemoryHotAddEnabled != nil ||
+		spec.NestedHVEnabled != nil || spec.Uuid != "" ||
 		spec.InstanceUuid != "", "VirtualMachine.Config.Settings")
 	return append(needs, in.deviceNeeds(on, spec.DeviceChange)...)
 }
