@@ -43,8 +43,7 @@ def bench(vcenter: VSphereTarget) -> Iterator[Bench]:
 
 @contextmanager
 def _session(vcenter: VSphereTarget) -> Iterator[Bench]:
-    settings = {"createTags": "true"}
-    with vcenter.backend.connect(replace(vcenter.connection(), settings=settings)) as driver:
+    with vcenter.backend.connect(vcenter.connection()) as driver:
         yield Bench(vcenter, driver)
 
 
@@ -131,7 +130,7 @@ def test_a_restart_reads_the_tags_of_all_vms_in_two_calls(
 
 
 def test_tags_that_may_not_be_made_are_told_and_nothing_waits(vcenter: VSphereTarget) -> None:
-    with vcenter.backend.connect(vcenter.connection()) as driver:
+    with vcenter.backend.connect(replace(vcenter.connection(), settings={})) as driver:
         bench = Bench(vcenter, driver)
         plan = replace(bench.plan(), tags={"nobody": "made-it"})
         state = bench.ensure(plan)

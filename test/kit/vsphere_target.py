@@ -3,7 +3,7 @@
 import contextlib
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from test.kit.taps import Words, calls_of, words_of
 from test.kit.vcsim import VCSim
 from test.kit.vcsim_values import FirstBoot, Machine
 from test.kit.vsphere_client import VSphereClient
+from test.kit.vsphere_rest import VSphereRest
 
 WRONG_PASSWORD: Final = "wrong-0815-password"
 NOBODY: Final = "https://127.0.0.1:1/sdk"
@@ -87,6 +88,7 @@ class VSphereTarget(ConformanceTarget):
                 "password": SecretStr(password),
             },
             capabilities=self.capabilities,
+            settings={"createTags": "true"},
             # Image files go past the proxy, to where the vCenter says.
             thumbprints=(self.proxy.thumbprint, self.vcenter.thumbprint),
         )
@@ -98,6 +100,9 @@ class VSphereTarget(ConformanceTarget):
 
     def machine_spec(self) -> MachineSpec:
         return VSphereMachineSpec.model_construct()
+
+    def tags(self, vm: str) -> Mapping[str, str]:
+        return dict(VSphereRest(self.vcenter).tags_on(vm))
 
     def image_content(self) -> bytes:
         return ova()

@@ -31,6 +31,7 @@ from banlieue.sdk.testing.conformance_nics import PlugConformance
 from banlieue.sdk.testing.conformance_restart import ResizeConformance, RestartConformance
 from banlieue.sdk.testing.conformance_seed import SeedConformance
 from banlieue.sdk.testing.conformance_target import Bench, ConformanceTarget
+from banlieue.sdk.testing.conformance_upkeep import UpkeepConformance
 
 __all__ = ["Bench", "ConformanceTarget", "DriverConformance"]
 
@@ -51,6 +52,7 @@ class DriverConformance(
     DiskConformance,
     KeptDiskConformance,
     SeedConformance,
+    UpkeepConformance,
     ErrorConformance,
     FeedConformance,
     AdoptionConformance,

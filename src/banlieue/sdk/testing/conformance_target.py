@@ -2,7 +2,7 @@
 # ruff: noqa: S101 - a test kit asserts
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from threading import Event
@@ -184,6 +184,11 @@ class ConformanceTarget(ABC):
         """
         del vm
         pytest.skip("the target does not show first-boot data")
+
+    def tags(self, vm: str) -> Mapping[str, str]:
+        """The tags on a VM; only targets whose driver keeps tags up need it."""
+        del vm
+        pytest.skip("the target does not show tags")
 
     def image_content(self) -> bytes:
         """What an image file that can be imported holds; as small as the backend takes."""

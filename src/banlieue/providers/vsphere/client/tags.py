@@ -70,7 +70,10 @@ class Tags:
                     Reason.INVALID_CONFIGURATION,
                     f"the vCenter has no {what}; make it, or allow it by settings.{CREATE_SETTING}",
                 )
-            return self._make_tag(key or self._make_category(category), name)
+            if key is None:
+                key = self._make_category(category)
+                self._tags[key] = _Names(read_at=self._monotonic())
+            return self._make_tag(key, name)
 
     def _category(self, name: str) -> str | None:
         return self._look(self._categories, name, _CATEGORY, self._list_categories)
