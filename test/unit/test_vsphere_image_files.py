@@ -74,10 +74,11 @@ def test_a_vmdk_is_told_as_one_disk(sizes: list[int]) -> None:
     ]
 
 
-def test_manifests_are_passed_over_and_long_names_are_kept() -> None:
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_manifests_are_passed_over_and_long_names_are_kept(form: int) -> None:
     name = f"{'long-' * 30}disk.vmdk"
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
+    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
         for file, content in (
             ("a.ovf", descriptor(3, name=name).encode()),
             ("a.mf", b"SHA256(a.ovf)= 00"),
@@ -88,6 +89,20 @@ def test_manifests_are_passed_over_and_long_names_are_kept() -> None:
             tar.addfile(info, io.BytesIO(content))
     found = _events(out.getvalue(), [512])
     assert found[1:] == [FileBegins(name, 3), FilePiece(b"abc"), FileEnds()]
+
+
+def test_a_size_that_a_header_has_no_room_for_comes_before_it() -> None:
+    """Disks of 8 GiB and more, as some archivers write them."""
+    plain = archive({"./a.ovf": descriptor(3).encode(), "./disk1.vmdk": b"abc"})
+    told = tarfile.TarInfo("./PaxHeaders/disk1.vmdk")
+    told.type, told.size = tarfile.XHDTYPE, len(b"10 size=3\n")
+    header = told.tobuf(tarfile.USTAR_FORMAT) + b"10 size=3\n".ljust(512, b"\0")
+    start = plain.index(b"./disk1.vmdk")
+    other = tarfile.TarInfo("./disk1.vmdk")
+    other.size = 0
+    content = plain[:start] + header + other.tobuf(tarfile.USTAR_FORMAT) + plain[start + 512 :]
+    found = _events(content, [700])
+    assert found[1:] == [FileBegins("disk1.vmdk", 3), FilePiece(b"abc"), FileEnds()]
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,8 @@ class _Tar:
         self._padding = 0
         self._text: bytearray | None = None
         self._shown = False
-        self._long_name: str | None = None
-        self._naming = False
+        self._extra: dict[str, str] = {}
+        self._extends = b""
         self._described = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
@@ -172,17 +172,20 @@ class _Tar:
             info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         except tarfile.HeaderError as error:
             raise damaged("it is no archive as OVAs are") from error
-        self._left = info.size
-        self._padding = -info.size % _BLOCK
-        self._shown, self._text, self._naming = False, None, False
-        name, self._long_name = self._long_name or info.name, None
-        if info.type == tarfile.GNUTYPE_LONGNAME:
-            self._naming, self._text = True, bytearray()
-        elif info.isreg():
-            yield from self._file(name, info.size)
-        if (self._text is not None) and info.size > MOST_TEXT:
+        self._shown, self._text, self._extends = False, None, b""
+        name, size = info.name, info.size
+        if info.type in {tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE}:
+            self._extends, self._text = info.type, bytearray()
+        else:
+            # Names and sizes that the header has no room for come before it.
+            name, size = self._extra.get("path", name), int(self._extra.get("size", size))
+            self._extra = {}
+        self._left, self._padding = size, -size % _BLOCK
+        if not self._extends and info.isreg():
+            yield from self._file(name.removeprefix("./"), size)
+        if (self._text is not None) and size > MOST_TEXT:
             raise damaged("its descriptor is larger than 4 MiB")
-        if not info.size:
+        if not size:
             yield from self._over()
 
     def _file(self, name: str, size: int) -> Iterator[Event]:
@@ -211,11 +214,28 @@ class _Tar:
             yield FileEnds()
         elif self._text is not None:
             text, self._text = bytes(self._text), None
-            if self._naming:
-                self._long_name = text.rstrip(b"\0").decode("utf-8", "surrogateescape")
+            if self._extends:
+                self._extra |= _extended(self._extends, text)
                 return
             self._described = True
             yield Descriptor(text.decode("utf-8", "replace"))
+
+
+def _extended(kind: bytes, text: bytes) -> dict[str, str]:
+    """What a header in front of another one says about it: its path, and its size."""
+    if kind == tarfile.GNUTYPE_LONGNAME:
+        return {"path": text.rstrip(b"\0").decode("utf-8", "surrogateescape")}
+    found: dict[str, str] = {}
+    while (space := text.find(b" ")) > 0:
+        length = int(text[:space]) if text[:space].isdigit() else 0
+        key, _, value = text[space + 1 : length - 1].partition(b"=")
+        if length <= space:
+            raise damaged("it is no archive as OVAs are")
+        found[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+        text = text[length:]
+    if not found.get("size", "0").isdigit():
+        raise damaged("it is no archive as OVAs are")
+    return {key: found[key] for key in ("path", "size") if key in found}
 
 
 def _digests(text: bytes) -> dict[str, tuple[str, str]]:
