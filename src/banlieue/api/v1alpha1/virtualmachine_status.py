@@ -98,6 +98,11 @@ class Previous(Model):
     until: Time | None = Field(
         default=None, description="When it is destroyed. Absent: when it is released by hand."
     )
+    fixed_addresses: bool | None = Field(
+        default=None,
+        description="True: its guest may have the fixed addresses that the machine has, whatever "
+        "the spec says by now, so the two never run together.",
+    )
 
 
 class MoveStatus(Model):
@@ -116,6 +121,11 @@ class MoveStatus(Model):
         default=None,
         description="When the old machine was told to stop for the new one to take over its fixed "
         "addresses. If the new one does not become Ready then, the move is undone.",
+    )
+    fixed_addresses: bool | None = Field(
+        default=None,
+        description="True: both guests may have the same fixed addresses, whatever the spec says "
+        "by now.",
     )
     rebind: bool | None = Field(
         default=None,

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from banlieue.api import names
@@ -63,7 +63,8 @@ FIRST_BOOT = ("hostname", "userData", "networkData", "sshAuthorizedKeys")
 class Plan:
     """Everything a machine is made from.
 
-    `power` is what a move makes of its power state, None where that is the user's.
+    `power` is what a move makes of its power state, None where that is the user's. `name` is that
+    of the object to be made: it tells in which move it was made first, whatever its epoch is now.
     """
 
     vm: VirtualMachine
@@ -75,6 +76,7 @@ class Plan:
     current: Machine | None = None
     role: MoveRole = MoveRole.CURRENT
     power: PowerState | None = None
+    name: str = ""
 
 
 def snapshot(vm_class: VMClass) -> ClassSnapshot:
@@ -127,7 +129,7 @@ def machine_object(plan: Plan, kind: Resource, *, name: str) -> Obj:
             "labels": labels(vm, plan.place.provider),
             "ownerReferences": [owner_reference(vm)],
         },
-        "spec": machine_spec(plan),
+        "spec": machine_spec(replace(plan, name=name)),
     }
 
 
@@ -223,9 +225,10 @@ def anti_affinity_group(vm: VirtualMachine) -> str | None:
 
 
 def _adopt(plan: Plan) -> MachineAdopt | None:
-    """An adopted machine that is moved is one that was built for it."""
-    given, current = plan.vm.spec.adopt, plan.current
-    adopts = current.spec.adopt is not None if current is not None else not plan.epoch
+    """An adopted machine that is moved is one that was built for it, until it is moved back."""
+    given, current, vm = plan.vm.spec.adopt, plan.current, plan.vm
+    first = machine_name(vm, 0) == plan.name if plan.name else not plan.epoch
+    adopts = current.spec.adopt is not None if current is not None else first
     if given is None or not adopts:
         return None
     accepted = current.spec.adopt.accepted if current and current.spec.adopt else False

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine, Move, MoveRole, TeardownMode
-from banlieue.api.meta import KindRef
+from banlieue.api.meta import KindRef, Resource
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller import writes
@@ -13,7 +13,7 @@ from banlieue.controller.infra import blueprint, skew, teardown
 from banlieue.controller.infra.kinds import Found, reference_to
 from banlieue.controller.moves import wishes
 from banlieue.controller.moves.previous import consume
-from banlieue.controller.moves.steps import demand_of
+from banlieue.controller.moves.steps import demand_of, is_own
 from banlieue.controller.moves.wishes import Hit, Hold, Wish
 from banlieue.controller.scheduling import facts
 from banlieue.controller.scheduling.placement import Claim, Demand, Place, Placed, Site
@@ -21,7 +21,7 @@ from banlieue.controller.scheduling.scheduler import schedule
 from banlieue.controller.vm.scope import Scope
 from banlieue.sdk.conditions import false
 from banlieue.sdk.features import MOVE
-from banlieue.sdk.kube import Conflict, Key, NotFound
+from banlieue.sdk.kube import Conflict, Key, NotFound, Obj
 
 Claims = Sequence[tuple[Key, Claim]]
 """VMs of the machine's owner that no machine object claims, by Provider."""
@@ -187,7 +187,8 @@ async def _rebind(scope: Scope, machine: Machine, site: Site) -> Hold | None:
         return Hold(
             Reason.OWNERSHIP_CONFLICT,
             f"the machine was found on Provider {site.key}, and where it was it is not proved to "
-            "be gone; remove one of the two there, or set providerRef back",
+            "be gone; remove one of the two there, delete the Provider it was on if that does not "
+            "answer any more for good, or set providerRef back",
         )
     kind = scope.services.kind_at(site.key)
     if kind is None or scope.kind is None or scope.machine_raw is None:
@@ -197,9 +198,9 @@ async def _rebind(scope: Scope, machine: Machine, site: Site) -> Hold | None:
         )
     old, epoch = Found(scope.kind, scope.machine_raw), machine.spec.epoch
     where = Place(site.key, _any_domain(scope, Hit(site.key, epoch)))
+    name = await _free_name(scope, kind, epoch)
     scope.course.move = _record(scope, where, epoch, rebind=True)
     scope.record(where, machine.spec.class_)
-    name = blueprint.machine_name(scope.vm, epoch)
     scope.reference = reference_to(kind, Key(scope.key.namespace, name))
     scope.drop_machine()
     await scope.write_status()
@@ -210,7 +211,11 @@ async def _rebind(scope: Scope, machine: Machine, site: Site) -> Hold | None:
 
 
 def _still_held(scope: Scope, there: Site) -> bool:
-    """Whether the old Provider answers, and is not the same backend under another name."""
+    """Whether the machine may be on the old Provider, too, as long as that does not prove it gone.
+
+    A backend that does not answer proves nothing: what was found may be a copy, and the original
+    run. Not so if it is the same backend under another name, or its admin lets it go for good.
+    """
     where = scope.place
     home = scope.services.provider(where.provider) if where else None
     other = scope.services.provider(there.key)
@@ -221,7 +226,8 @@ def _still_held(scope: Scope, there: Site) -> bool:
         home.status.backend_identity == other.status.backend_identity
     ):
         return False
-    return site is not None and site.ready
+    leaving = home.metadata.deletion_timestamp is not None
+    return site is not None and (site.ready or not leaving)
 
 
 async def _take_back(
@@ -242,7 +248,7 @@ async def _take_back(
     scope.course.previous = None
     epoch = wishes.next_epoch([machine, left], claims)
     place = Place(Key(home.namespace, home.name), placement.failure_domain if placement else "")
-    await _refer(scope, place, epoch, reference=reference)
+    await _refer(scope, place, epoch, reference=reference, fixed=previous.fixed_addresses)
     return None
 
 
@@ -309,11 +315,26 @@ def _moves_there(scope: Scope, place: Place) -> bool:
 
 async def _is_free(scope: Scope, of_kind: Found, name: str) -> bool:
     """Whether no object has that name; one of another VirtualMachine may, such as `web-m1`."""
+    return await _named(scope, of_kind.kind, name) is None
+
+
+async def _named(scope: Scope, kind: Resource, name: str) -> Obj | None:
     try:
-        await scope.ctx.api.get(of_kind.kind, Key(scope.key.namespace, name))
+        return await scope.ctx.api.get(kind, Key(scope.key.namespace, name))
     except NotFound:
-        return True
-    return False
+        return None
+
+
+async def _free_name(scope: Scope, kind: Resource, epoch: int) -> str:
+    """A name for the object that takes the machine up, which tells its epoch as all names do.
+
+    The epoch is that of the VM, so where another VirtualMachine has the name it is spelled longer.
+    """
+    name, digits = blueprint.machine_name(scope.vm, epoch), str(epoch)
+    while (found := await _named(scope, kind, name)) is not None and not is_own(scope, found):
+        digits = f"0{digits}"
+        name = f"{scope.vm.metadata.name}-m{digits}"
+    return name
 
 
 def _record(scope: Scope, place: Place, epoch: int, *, rebind: bool = False) -> MoveStatus:
@@ -334,6 +355,7 @@ async def _refer(
     *,
     reference: KindRef | None = None,
     rebind: bool = False,
+    fixed: bool | None = None,
 ) -> None:
     """The status names the machine to come before it is made or changed.
 
@@ -346,7 +368,8 @@ async def _refer(
     if reference is None:
         return
     scope.course.incoming_ref = reference
-    scope.course.move = _record(scope, place, epoch, rebind=rebind)
+    record = _record(scope, place, epoch, rebind=rebind)
+    scope.course.move = record.model_copy(update={"fixed_addresses": fixed})
     try:
         await scope.write_status()
     except Conflict:

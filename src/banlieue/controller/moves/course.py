@@ -167,6 +167,21 @@ def current_power(now: Situation) -> PowerState | None:
     return _OFF
 
 
+def incoming_power(now: Situation) -> PowerState:
+    """The power state a new machine is to have for now.
+
+    Interfaces of a machine that sleeps cannot be plugged in, so one that waits off the network
+    waits powered off, and is put to sleep when it was seen on it.
+    """
+    if now.power is not PowerState.SUSPENDED or not now.fixed:
+        return now.power
+    incoming = now.incoming
+    if incoming is None or not _opened(now, incoming):
+        return _OFF
+    asleep = incoming.spec.power_state is now.power
+    return now.power if asleep or _seen_plugged(incoming) else _OFF
+
+
 def committed(incoming: Machine) -> bool:
     """Whether the new machine is the machine, by its object or by the mark on its backend."""
     spec, told = incoming.spec, incoming.status.move
@@ -214,6 +229,11 @@ def _seen_unplugged(machine: Machine) -> bool:
         return not machine.spec.network_interfaces
     wanted = {nic.name for nic in machine.spec.network_interfaces}
     return wanted <= {nic.name for nic in seen} and not any(nic.connected for nic in seen)
+
+
+def _seen_plugged(machine: Machine) -> bool:
+    seen = machine.status.interfaces
+    return caught_up(machine) if seen is None else all(nic.connected for nic in seen)
 
 
 def _closed(now: Situation, incoming: Machine) -> bool:
@@ -330,7 +350,7 @@ def _waits_closed(now: Situation, incoming: Machine) -> bool:
     if not _provisioned(incoming) or not caught_up(incoming) or not _marked(incoming):
         return False
     if now.fresh:
-        return incoming.status.power_state is now.power and _seen_unplugged(incoming)
+        return incoming.status.power_state is incoming_power(now) and _seen_unplugged(incoming)
     return seen_off(incoming)
 
 

@@ -75,6 +75,7 @@ class Trip:
             fresh=self.fresh,
             wanted=self.wanted,
             fixed=wishes.has_fixed_addresses(scope.vm)
+            or bool(self.record.fixed_addresses)
             or (incoming is not None and wishes.guest_may_have_fixed_addresses(incoming)),
             power=self.power,
             gates=scope.view().gates,
@@ -132,8 +133,9 @@ async def follow(trip: Trip) -> None:
     if machine.spec.role is MoveRole.PREVIOUS or trip.situation().undone:
         return
     ops = incoming_changes(trip.scope, machine, found.obj)
-    if trip.fresh and machine.spec.wanted_power_state is not trip.power:
-        ops.append(_power(trip.power))
+    power = course.incoming_power(trip.situation())
+    if trip.fresh and machine.spec.wanted_power_state is not power:
+        ops.append(_power(power))
     if ops:
         await trip.patch(*ops)
 
@@ -205,6 +207,7 @@ def _body(trip: Trip, snapshot: ClassSnapshot, name: str) -> Obj:
     """A machine object off the network wherever the old one may have its addresses."""
     scope, situation = trip.scope, trip.situation()
     closed = situation.undone or (situation.fixed and not trip.record.rebind)
+    off = situation.undone or (closed and course.incoming_power(situation) is _OFF)
     plan = blueprint.Plan(
         vm=scope.vm,
         place=trip.place,
@@ -213,7 +216,7 @@ def _body(trip: Trip, snapshot: ClassSnapshot, name: str) -> Obj:
         provider=scope.services.provider(trip.place.provider),
         epoch=trip.record.epoch,
         role=MoveRole.CURRENT if trip.record.rebind else MoveRole.INCOMING,
-        power=_OFF if situation.undone else None,
+        power=_OFF if off else None,
     )
     kind = scope.services.kinds.of_reference(scope.course.incoming_ref or _no_reference())
     body = blueprint.machine_object(plan, kind, name=name)
@@ -292,7 +295,8 @@ async def _close(trip: Trip) -> None:
 
 
 async def _switch(trip: Trip) -> None:
-    trip.note(switched_at=trip.scope.ctx.clock.now())
+    # Kept from here on: the guests have these addresses, whatever becomes of the spec.
+    trip.note(switched_at=trip.scope.ctx.clock.now(), fixed_addresses=True)
     await trip.scope.write_status()
 
 
@@ -337,7 +341,8 @@ def _hold_back(trip: Trip) -> MoveStatus | None:
 
 def _left_behind(trip: Trip, previous: Previous) -> Previous:
     since = trip.scope.ctx.clock.now()
-    fresh = previous.model_copy(update={"since": since})
+    fixed = True if trip.record.fixed_addresses else None
+    fresh = previous.model_copy(update={"since": since, "fixed_addresses": fixed})
     until = wishes.kept_until(trip.scope.vm, fresh)
     return fresh.model_copy(update={"until": until})
 
@@ -426,7 +431,8 @@ async def _forget(trip: Trip) -> None:
 
 
 def _over(record: MoveStatus) -> MoveStatus:
-    return record.model_copy(update={"switched_at": None, "rebind": None, "given_up": None})
+    over = {"switched_at": None, "rebind": None, "given_up": None, "fixed_addresses": None}
+    return record.model_copy(update=over)
 
 
 async def _await(trip: Trip) -> None:
