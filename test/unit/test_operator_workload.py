@@ -1,5 +1,6 @@
 """Applying a Provider is enough: what serves it follows, is put right, and goes with it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -565,6 +566,41 @@ async def test_machines_hold_a_provider_without_its_finalizer() -> None:
     assert world.workload(key)["reason"] == "ProviderInUse"
     assert "1 machines" in world.workload(key)["message"]
     world.api.drop(MACHINES, Key("tenant", "one"))
+    await world.settle(seconds=60)
+    assert world.provider(key) is None
+    assert world.made() == set()
+
+
+def forbid_listing(world: OperatorWorld) -> Callable[[], None]:
+    def refuse(call: Call, moment: Moment) -> None:
+        if call.resource == MACHINES and call.verb == "list" and moment is Moment.BEFORE:
+            raise Forbidden(403, "Forbidden", "cannot list thismachines")
+
+    return world.api.intercept(refuse)
+
+
+async def test_machines_that_may_not_be_listed_hold_their_provider_and_say_so() -> None:
+    world, key = await served()
+    allow = forbid_listing(world)
+    world.api.drop(PROVIDERS, key)
+    await world.settle(seconds=60)
+    assert kinds(world, key) == list(FIVE)
+    assert world.workload(key)["reason"] == "WorkloadRefused"
+    assert "aggregate-to-operator" in world.workload(key)["message"]
+    allow()
+    await world.settle(seconds=60)
+    assert world.provider(key) is None
+    assert world.made() == set()
+
+
+async def test_machines_of_another_backend_that_may_not_be_listed_hold_nothing_up() -> None:
+    world = OperatorWorld()
+    world.add_backend("this")
+    world.add_backend("that")
+    key = world.register(of="that")
+    await world.settle()
+    forbid_listing(world)
+    world.api.drop(PROVIDERS, key)
     await world.settle(seconds=60)
     assert world.provider(key) is None
     assert world.made() == set()

@@ -5,10 +5,10 @@ from banlieue.api.meta import Resource
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import DEPLOYMENTS, PROVIDERS
 from banlieue.operator import machines, objects
-from banlieue.operator.hands import Done
+from banlieue.operator.hands import Blocked, Done
 from banlieue.operator.objects import KINDS, Wanted
 from banlieue.operator.scope import ProviderScope, Services
-from banlieue.sdk.kube import Key, NotFound, Obj
+from banlieue.sdk.kube import Forbidden, Key, NotFound, Obj
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop, Wait
 from banlieue.sdk.patches import finalizer_ops, patch_unchanged
 from banlieue.sdk.phases import run_phases
@@ -120,7 +120,7 @@ LIVING = (check_paused, check_class, check_image, hold, remove_strays, make)
 
 async def wait_for_machines(scope: ProviderScope) -> Outcome:
     """Does a machine still need the Provider? Then its process is kept at work."""
-    left = await machines.left(scope.services.ctx, scope.key)
+    left = await _machines_left(scope)
     if not scope.in_use and not left:
         return CONTINUE
     if scope.holds:
@@ -135,6 +135,20 @@ async def wait_for_machines(scope: ProviderScope) -> Outcome:
         "is served",
         after=_MACHINES_SECONDS,
     )
+
+
+async def _machines_left(scope: ProviderScope) -> int:
+    of_class = scope.provider_class
+    own = of_class.spec.machine.to_resource() if of_class else None
+    try:
+        return await machines.left(scope.services.ctx, scope.key, own)
+    except Forbidden as error:
+        raise Blocked(
+            Reason.WORKLOAD_REFUSED,
+            f"the deletion waits: whether machines are left cannot be told ({error.message}); the "
+            f"backend's manifests bring a ClusterRole for that, with label "
+            f"{names.LABEL_AGGREGATE_TO_OPERATOR}",
+        ) from error
 
 
 async def tear_down(scope: ProviderScope) -> Outcome:
