@@ -22,21 +22,18 @@ _FULL = "fullyAutomated"
 _POD_ENABLED = "podStorageDrsEntry.storageDrsConfig.podConfig.enabled"
 _GROUPS = "configurationEx.group"
 
+_OF_CLUSTERS = (
+    "name",
+    "parent",
+    "host",
+    "resourcePool",
+    "environmentBrowser",
+    "configurationEx.drsConfig.enabled",
+    "configurationEx.drsConfig.defaultVmBehavior",
+)
 _WANTED = (
     property_spec(vim.Folder, ("name", "parent")),
     property_spec(vim.Datacenter, ("name", "parent", "vmFolder")),
-    property_spec(
-        vim.ClusterComputeResource,
-        (
-            "name",
-            "parent",
-            "host",
-            "resourcePool",
-            "environmentBrowser",
-            "configurationEx.drsConfig.enabled",
-            "configurationEx.drsConfig.defaultVmBehavior",
-        ),
-    ),
     property_spec(
         vim.HostSystem,
         (
@@ -280,9 +277,9 @@ def read_inventory(session: Session, kind: ZoneKind = ZoneKind.CLUSTER) -> Inven
     The groups of clusters name all their VMs, so they are read only where they are failure domains.
     """
     root = session.login.content.root_folder
-    groups = (property_spec(vim.ClusterComputeResource, (_GROUPS,)),)
-    more = groups if kind is ZoneKind.GROUP else ()
-    found = walk(session, root, vim.Folder, _STEPS, (*_WANTED, *more))
+    groups = (_GROUPS,) if kind is ZoneKind.GROUP else ()
+    clusters = property_spec(vim.ClusterComputeResource, (*_OF_CLUSTERS, *groups))
+    found = walk(session, root, vim.Folder, _STEPS, (*_WANTED, clusters))
     return replace(parse(root, found), kind=kind)
 
 
