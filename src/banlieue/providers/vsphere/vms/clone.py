@@ -11,6 +11,7 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
+from banlieue.providers.vsphere.differing import CLONE_MODE, HARDWARE_VERSION
 from banlieue.providers.vsphere.hardware import cards, devices, disks
 from banlieue.providers.vsphere.models import RESERVED_EXTRA_CONFIG, CloneMode
 from banlieue.providers.vsphere.places import linking
@@ -130,8 +131,16 @@ def build(plan: Plan, target: Target, template: Template, offered: shape.Offered
         pod=root.pod.id if root.pod and root.pod.recommends else None,
         replaces_tpm=any(isinstance(it, vim.vm.device.VirtualTPM) for it in template.devices),
         sizes=made.promised(full=snapshot is None),
-        facts={"cloneMode": CloneMode.FULL if snapshot is None else CloneMode.LINKED},
+        facts=_facts(template, linked=snapshot is not None),
     )
+
+
+def _facts(template: Template, *, linked: bool) -> dict[str, str]:
+    """What the VM will be when it is there, so that a look at it finds nothing new."""
+    facts = {CLONE_MODE: (CloneMode.LINKED if linked else CloneMode.FULL).value}
+    if template.version:
+        facts[HARDWARE_VERSION] = template.version
+    return facts
 
 
 def _moved(root: Wish, template: Template, *, linked: bool) -> tuple[Moved, ...]:
