@@ -19,7 +19,7 @@ from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.client.transport import CheckedConnection, StaleConnection
-from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
+from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachable
 
 _TIMEOUT = 10.0
 _PATIENCE = 2.0
@@ -126,7 +126,7 @@ class Rest:
         return self._call("POST", path, identity if self._speaks_old() else "", action, sent)
 
     def _speaks_old(self) -> bool:
-        with self._turn(), _translated():
+        with _translated(), self._turn():
             self._check_left_alone()
             with self._noting_silence():
                 self._ensure()
@@ -135,7 +135,7 @@ class Rest:
     def _call(
         self, method: str, path: str, identity: str, action: str, body: Mapping[str, Any] | None
     ) -> Any:  # noqa: ANN401 - JSON
-        with self._turn(), _translated():
+        with _translated(), self._turn():
             self._calls[f"{method} {path} {action}".rstrip()] += 1
             self._check_left_alone()
             with self._noting_silence():
@@ -145,13 +145,13 @@ class Rest:
                     self._token = None
                     self._ensure()
                     status, answer = self._send(method, self._url(path, identity, action), body)
-        return _value(status, answer, old=self._old)
+            return _value(status, answer, old=self._old)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         """The right to speak; raises `Unreachable` while another call hangs."""
         if not self._lock.acquire(timeout=_PATIENCE):
-            raise Unreachable("the vCenter's REST service is slow; it is asked again")
+            raise Unreachable("it is slow, and is asked again")
         try:
             yield
         finally:
@@ -173,7 +173,7 @@ class Rest:
     def _check_left_alone(self) -> None:
         until, why = self._left_alone
         if self._monotonic() < until:
-            raise Unreachable(f"the vCenter's REST service gave no answer ({why})")
+            raise Unreachable(f"it gave no answer ({why})")
 
     def _url(self, path: str, identity: str, action: str) -> str:
         name = quote(identity, safe=":")
@@ -286,8 +286,18 @@ class Rest:
             return dict(self._calls)
 
 
-def _translated() -> contextlib.AbstractContextManager[None]:
-    return faults.translated(Reason.INVENTORY_FAILED)
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Raise uniform errors; a silent REST service is no outage of the vCenter and its VMs."""
+    try:
+        with faults.translated(Reason.INVENTORY_FAILED):
+            yield
+    except Unreachable as error:
+        raise Transient(
+            Reason.INVENTORY_FAILED,
+            f"the vCenter's REST service cannot be used: {error.message}",
+            native=error.native,
+        ) from error
 
 
 def _value(status: int, answer: bytes, *, old: bool) -> Any:  # noqa: ANN401 - JSON
@@ -299,7 +309,7 @@ def _value(status: int, answer: bytes, *, old: bool) -> Any:  # noqa: ANN401 - J
     if status < _OK:
         return decoded.get("value") if old and isinstance(decoded, dict) else decoded
     if status >= _SERVER and not isinstance(decoded, dict):
-        raise Unreachable(f"the vCenter's REST service answers with HTTP status {status}")
+        raise Unreachable(f"it answers with HTTP status {status}")
     kind = ""
     if isinstance(decoded, dict):
         kind = str(decoded.get("error_type") or decoded.get("type") or "")

@@ -25,7 +25,7 @@ from banlieue.providers.vsphere.images.lease import Lease, trust_of
 from banlieue.providers.vsphere.images.specs import Import, Wish
 from banlieue.providers.vsphere.images.upload import Upload
 from banlieue.providers.vsphere.watching.watchlist import RUNNING, read_task
-from banlieue.sdk.errors import DriverError, InvalidSpec, Transient
+from banlieue.sdk.errors import DriverError, InvalidSpec, Transient, Unreachable
 from banlieue.sdk.image.fetch import Fetch
 from banlieue.sdk.image.transfers import Report
 
@@ -120,11 +120,21 @@ class ImageSink:
             if self._vm is not None:
                 self._destroy(self._vm)
 
-    def _named(self) -> Any:  # noqa: ANN401 - a context
-        stack = contextlib.ExitStack()
-        stack.enter_context(faults.translated(Reason.IMAGE_IMPORT_FAILED))
-        stack.enter_context(operation(f"import-{self._wish.name}"))
-        return stack
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Raise uniform errors; a step of an import that fails is no outage of the vCenter."""
+        try:
+            with (
+                faults.translated(Reason.IMAGE_IMPORT_FAILED),
+                operation(f"import-{self._wish.name}"),
+            ):
+                yield
+        except Unreachable as error:
+            raise Transient(
+                Reason.IMAGE_IMPORT_FAILED,
+                f"the import broke off: {error.message}",
+                native=error.native,
+            ) from error
 
     # What streams in
 

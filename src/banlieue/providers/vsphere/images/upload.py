@@ -1,14 +1,17 @@
 """Sending a file to a host: one HTTP request whose body is given piece by piece."""
 
+import contextlib
 import hashlib
 import hmac
+import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPResponse, HTTPSConnection
+from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from urllib.parse import urlsplit
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.transport import CheckedConnection, Trust, Untrusted
-from banlieue.sdk.errors import Transient
+from banlieue.sdk.errors import NeedsOperator, Transient
 
 _SILENCE = 300.0
 """Seconds a host may take for a piece; storage that is busy makes it wait."""
@@ -68,24 +71,46 @@ class Upload:
             self._connection.putheader("Transfer-Encoding", "chunked")
         else:
             self._connection.putheader("Content-Length", str(size))
-        self._connection.endheaders()
+        with self._sending():
+            self._connection.endheaders()
+
+    @contextlib.contextmanager
+    def _sending(self) -> Iterator[None]:
+        """Tell a host that cannot be reached, or is not trusted, from a vCenter that is not."""
+        host = self._connection.host
+        try:
+            yield
+        except (Untrusted, ssl.SSLCertVerificationError) as error:
+            raise NeedsOperator(
+                Reason.IMAGE_IMPORT_FAILED,
+                f"the certificate of host {host} is not the one the vCenter tells, nor trusted by "
+                "the Provider; correct caBundle or thumbprints",
+            ) from error
+        except (OSError, HTTPException) as error:
+            raise Transient(
+                Reason.IMAGE_IMPORT_FAILED,
+                f"the image cannot be sent to host {host} ({type(error).__name__}); the provider "
+                f"has to reach it on port {self._connection.port}",
+            ) from error
 
     def write(self, piece: bytes) -> None:
         """Send a piece."""
         if not piece:
             return
-        if self._chunked:
-            self._connection.send(b"%x\r\n" % len(piece) + piece + b"\r\n")
-        else:
-            self._connection.send(piece)
+        with self._sending():
+            if self._chunked:
+                self._connection.send(b"%x\r\n" % len(piece) + piece + b"\r\n")
+            else:
+                self._connection.send(piece)
 
     def end(self) -> None:
         """Wait until the host has it all; raises `Transient` when it does not take it."""
-        if self._chunked:
-            self._connection.send(b"0\r\n\r\n")
         try:
-            answer = self._connection.getresponse()
-            answer.read()
+            with self._sending():
+                if self._chunked:
+                    self._connection.send(b"0\r\n\r\n")
+                answer = self._connection.getresponse()
+                answer.read()
         finally:
             self._connection.close()
         if answer.status >= _OK:
