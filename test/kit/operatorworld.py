@@ -195,3 +195,21 @@ class OperatorWorld(ControllerWorld):
             sub = f"/{call.subresource}" if call.subresource else ""
             found[f"{call.verb} {call.resource.kind}{sub}"] += 1
         return found
+
+
+FIVE = ("ClusterRoleBinding", "Deployment", "Role", "RoleBinding", "ServiceAccount")
+NAME = "banlieue-provider-this-prod"
+
+
+async def served(**spec: object) -> tuple[OperatorWorld, Key]:
+    """A world with one Provider that is served."""
+    world = OperatorWorld()
+    world.add_backend()
+    key = world.register(**spec)  # type: ignore[arg-type]  # a spec
+    await world.settle()
+    return world, key
+
+
+def kinds(world: OperatorWorld, key: Key | None = None) -> list[str]:
+    """Kinds of what was made, sorted."""
+    return sorted(kind for kind, _ in world.made(key))
