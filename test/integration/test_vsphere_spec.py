@@ -566,6 +566,14 @@ def test_storage_policies_that_cannot_be_asked_stop_nothing_else(shared: VSphere
     with BACKEND.connect(connection) as driver:
         (domain,) = driver.failure_domains()
         assert "policed" in domain.storage_classes
+        assert not driver.about().missing_privileges
+    shared.vcenter.deny(shared.vcenter.username, "", ["StorageProfile.View"])
+    try:
+        with BACKEND.connect(connection) as driver:
+            (lacking,) = driver.about().missing_privileges
+    finally:
+        shared.vcenter.clear_permissions()
+    assert (lacking.privilege, lacking.where) == ("StorageProfile.View", "the root folder")
     real = pbm.read_policies
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pbm, "read_policies", _silent)

@@ -10,7 +10,7 @@ from pyVmomi import vim
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.client import soap
 from banlieue.providers.vsphere.client.session import Session
-from banlieue.providers.vsphere.places import networks, stores
+from banlieue.providers.vsphere.places import networks, policies, stores
 from banlieue.providers.vsphere.places.inventory import Datastore, Inventory, Network, Place
 from banlieue.providers.vsphere.places.stores import NotReachable
 from banlieue.sdk.driver import MissingPrivilege
@@ -41,6 +41,8 @@ _ON_VMS = (
 _ON_POOLS = ("Resource.AssignVMToPool",)
 _ON_DATASTORES = ("Datastore.AllocateSpace", "Datastore.Browse", "Datastore.FileManagement")
 _ON_NETWORKS = ("Network.Assign",)
+_ON_POLICIES = ("StorageProfile.View",)
+"""Needed only where a storage class names a policy."""
 
 ROLE: Mapping[str, tuple[str, ...]] = {
     "root": READ,
@@ -94,6 +96,8 @@ def can_see_everything(session: Session) -> bool:
 def _needs(inventory: Inventory, declared: Capabilities) -> Iterator[_Need]:
     root = Place(inventory.root, "root", None)
     yield _Need(READ, (root,), vim.Folder, "the root folder")
+    if policies.declared(declared):
+        yield _Need(_ON_POLICIES, (root,), vim.Folder, "the root folder")
     for datacenter in inventory.datacenters.values():
         folders = tuple(_vm_folders(inventory, datacenter.vm_folder))[:_MOST_FOLDERS]
         where = f"the VM folders of datacenter {datacenter.name}"
