@@ -216,12 +216,10 @@ def test_vms_of_a_group_are_kept_apart_before_they_start_and_leave_nothing(
     assert _with(groups, ids) == [ids] == _with(apart, ids)
     for plan, state in zip(plans, states, strict=True):
         assert _kept_up(bench, plan, state).settled
-    driver = _driver(bench)
     bench.delete(seen(plans[0], states[0]), plans[0])
     bench.delete(seen(plans[1], states[1]), plans[1])
 
     def alone() -> bool:
-        driver.changes(0.05)
         groups, apart, _ = _cluster(vcenter.vcenter)
         return _with(groups, ids) == [{states[2].backend_id}] and not _with(apart, ids)
 
@@ -229,7 +227,6 @@ def test_vms_of_a_group_are_kept_apart_before_they_start_and_leave_nothing(
     bench.delete(seen(plans[2], states[2]), plans[2])
 
     def empty() -> bool:
-        driver.changes(0.05)
         groups, _, _ = _cluster(vcenter.vcenter)
         return not _with(groups, ids) and set(groups) == before
 
@@ -332,3 +329,24 @@ def _make_host_group(vcenter: VCSim, name: str) -> set[str]:
         found = admin.read(host, "name")["name"]
         admin.content.sessionManager.Logout()
     return {str(found), str(host._moId)}
+
+
+def test_what_an_earlier_process_left_empty_is_taken_away(
+    bench: Bench, vcenter: VSphereTarget
+) -> None:
+    first = _grouped(bench, "left", "one")
+    state = bench.ensure(first)
+    assert _kept_up(bench, first, state).settled
+    vcenter.vcenter.destroy_vm(state.backend_id)  # and nobody of ours was there to tidy
+    groups, _, _ = _cluster(vcenter.vcenter)
+    empty = {name for name, vms in groups.items() if not vms and name.startswith("banlieue-")}
+    assert empty
+    with _session(vcenter) as later:
+        other = _grouped(later, "right", "two", first)
+        assert _kept_up(later, other, later.ensure(other)).settled
+
+        def gone() -> bool:
+            groups, _, _ = _cluster(vcenter.vcenter)
+            return not empty & set(groups)
+
+        later.until("the empty group to go", gone)

@@ -32,7 +32,7 @@ from banlieue.providers.vsphere.places.zones import kind_of, zone
 from banlieue.providers.vsphere.vms.adopting import Adopting
 from banlieue.providers.vsphere.vms.attributes import Attributes
 from banlieue.providers.vsphere.vms.grouping import Grouping
-from banlieue.providers.vsphere.vms.keeping import JOIN, Keeping
+from banlieue.providers.vsphere.vms.keeping import JOIN, TIDY, Keeping
 from banlieue.providers.vsphere.vms.machines import Machines
 from banlieue.providers.vsphere.vms.making import CREATE, SLOT, Making
 from banlieue.providers.vsphere.vms.marking import Marking
@@ -175,7 +175,6 @@ class VSphereDriver:
             monotonic=monotonic,
         )
         self._keeping = self._kept_up(session, tags, provider)
-        self._cleaned = False
         self._seeded = False
         self._rights: tuple[float, tuple[MissingPrivilege, ...]] | None = None
 
@@ -305,25 +304,10 @@ class VSphereDriver:
             if not self._seeded:
                 self._seed()
             words = self._making.look_for_lost()
-            look = _shortest(self._making.next_look(), self._tidy())
+            look = self._making.next_look()
             wait = timeout if look is None else min(timeout, max(1.0, look))
             told = self._watcher.changes(0.0 if words else wait)
             return Changes(told.uuids | words, told.tasks, everything=told.everything)
-
-    def _tidy(self) -> float | None:
-        """Take groups away that are empty, once of an earlier process's, then of VMs that go."""
-        if not self._cleaned:
-            self._cleaned = True
-            for entry in self._census.marked():
-                if entry.mark is not None:
-                    self._keeping.grouping.belongs(entry.mark.owner.installation_id)
-            try:
-                self._keeping.grouping.clean(self._places.get().clusters)
-            except vim.fault.NotAuthenticated:
-                raise
-            except faults.NATIVE:
-                return None  # cleaned with the next VM that goes
-        return self._keeping.grouping.tidy()
 
     def _seed(self) -> None:
         """Watch every VM with a valid mark from the start, instead of one after the other."""
@@ -363,7 +347,7 @@ class VSphereDriver:
             if create is not None and create.task and self._is_running(create.task):
                 return self._work.follow(create.task, CREATE, "")
             self._keeping.leaves(ref.uuid or "")
-            return self._work.delete(ref)
+            return self._work.delete(ref) or self._keeping.after_delete(ref.uuid or "")
 
     def detach_disks(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
         """Detach disks and leave their files."""
@@ -423,7 +407,7 @@ class VSphereDriver:
         """The task while it runs; raises what it failed with."""
         otherwise = _REASONS.get(task.operation, Reason.UPDATE_FAILED)
         with _verb(f"poll-{task.handle}", otherwise):
-            if task.handle.startswith(JOIN):
+            if task.handle.startswith((JOIN, TIDY)):
                 return self._keeping.poll(task)
             if task.handle.startswith(SLOT):
                 return self._making.poll_slot(task)
@@ -463,11 +447,6 @@ class VSphereDriver:
     def calls(self) -> Mapping[str, int]:
         """SOAP calls sent so far, by method."""
         return self._session.calls()
-
-
-def _shortest(*pauses: float | None) -> float | None:
-    """The shortest of the pauses there are."""
-    return min((pause for pause in pauses if pause is not None), default=None)
 
 
 def _as_record(entry: Entry) -> VmRecord:

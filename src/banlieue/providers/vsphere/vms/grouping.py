@@ -89,12 +89,13 @@ class Grouping:
         with self._lock:
             self._installations.add(installation)
 
-    def left(self, vm: str) -> None:
-        """A VM is being destroyed: what it leaves empty is taken away when there is time."""
+    def left(self, vm: str) -> bool:
+        """A VM is being destroyed; whether it is in a group, whose rest `tidy` takes away."""
         with self._lock:
             cluster, names = self._settled.pop(vm, ("", frozenset()))
             if names:
                 self._clusters[cluster].gone.add(vm)
+        return bool(names)
 
     def tidy(self) -> float | None:
         """Take away what VMs that are gone left; seconds until the next step, None for no more.

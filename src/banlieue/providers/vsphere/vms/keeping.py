@@ -3,6 +3,7 @@
 Nothing here keeps a VM from anything: what fails is told, and tried again.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,8 +26,14 @@ from banlieue.sdk.upkeep import GROUP, TAGS, Shortfall, Upkeep
 JOIN = "join-"
 """What the handle of a VM that joins its groups before its start begins with."""
 
+TIDY = "tidy-"
+"""The same of a VM that is gone, and whose groups are being tidied."""
+
 _PATIENCE = 30.0
 """Seconds a start waits for the groups of its VM."""
+
+_TIDYING = 10.0
+"""Seconds a deletion waits until what its VM left empty is taken away."""
 
 _FAILED: tuple[type[Exception], ...] = (*faults.NATIVE, DriverError)
 
@@ -44,12 +51,15 @@ class Keeping:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _joining: dict[str, tuple[Plan, float]] = field(init=False, default_factory=dict)
     _given_up: set[str] = field(init=False, default_factory=set)
+    _left: dict[str, float | None] = field(init=False, default_factory=dict)
+    _cleaned: bool = field(init=False, default=False)
 
     def keep_up(self, plan: Plan, seen: MachineState) -> Upkeep:
         """See `Upkeeper.keep_up`."""
         vm, uuid = seen.backend_id, (plan.ref.uuid or "").lower()
         if seen.uuid.lower() != uuid:
             raise Foreign("the VM has another UUID than this machine; it is left alone")
+        self._clean_once(plan)
         steps: tuple[tuple[str, Callable[[], float | None]], ...] = (
             (TAGS, lambda: self.tagging.step(vm, uuid, plan.tags)),
             (GROUP, lambda: self._group(plan, vm)),
@@ -68,6 +78,17 @@ class Keeping:
             if pause is not None:
                 pauses.append(pause)
         return Upkeep(min(pauses, default=None), tuple(lacking))
+
+    def _clean_once(self, plan: Plan) -> None:
+        """Take away what an earlier process left empty; what cannot be taken away stays."""
+        self.grouping.belongs(plan.ref.owner.installation_id)
+        if not _asks(plan):
+            return
+        with self._lock:
+            cleaned, self._cleaned = self._cleaned, True
+        if not cleaned:
+            with contextlib.suppress(*_FAILED):
+                self.grouping.clean(self.places.get().clusters)
 
     def _group(self, plan: Plan, vm: str) -> float | None:
         places = self.places.get()
@@ -95,7 +116,9 @@ class Keeping:
         return self.poll(Task(JOIN + vm, "join"))
 
     def poll(self, task: Task) -> Task | None:
-        """The task while its VM has not joined its groups, and there is patience left."""
+        """The task while groups are not as they should be, and there is patience left."""
+        if task.handle.startswith(TIDY):
+            return self.after_delete(task.handle.removeprefix(TIDY))
         vm = task.handle.removeprefix(JOIN)
         with self._lock:
             plan, since = self._joining.get(vm, (None, 0.0))
@@ -121,8 +144,30 @@ class Keeping:
         with self.records.lock:
             vms = [record.moid for record in self.records.with_uuid(uuid)]
         for vm in vms:
-            self.grouping.left(vm)
+            if self.grouping.left(vm):
+                with self._lock:
+                    self._left.setdefault(uuid.lower(), None)
         self.spreading.left(uuid)
+
+    def after_delete(self, uuid: str) -> Task | None:
+        """What a deletion waits for after its VM is gone; None for nothing, or no longer.
+
+        Tidied by a deletion, which was allowed, and never by itself: a Provider may be paused.
+        """
+        key, now = uuid.lower(), self.monotonic()
+        with self._lock:
+            if key not in self._left:
+                return None
+            since = self._left[key] = self._left[key] or now
+        pause: float | None = None
+        if now - since < _TIDYING:
+            with contextlib.suppress(*_FAILED):
+                pause = self.grouping.tidy()
+        if pause is not None:
+            return Task(TIDY + key, "delete", pause)
+        with self._lock:
+            self._left.pop(key, None)
+        return None
 
 
 def _asks(plan: Plan) -> bool:
