@@ -193,7 +193,7 @@ async def test_a_disk_does_not_grow_while_a_backup_program_forbids_it(
     bench: VSphereBench, target: VSphereTarget
 ) -> None:
     vm = bench.vm("web").mo_ref
-    target.vcenter.disable_methods(vm, "RelocateVM_Task")
+    target.vcenter.disable_methods(vm, "ReconfigVM_Task")
     root = {"name": "root", "storageClass": "gold"}
     data = {"name": "data", "storageClass": "gold", "sizeGiB": 1}
     bench.edit("web", disks=[root, data])

@@ -14,6 +14,8 @@ from banlieue.providers.vsphere.hardware.holders import AT_ONCE, Holders
 from banlieue.providers.vsphere.hardware.search import Search
 from banlieue.providers.vsphere.places.inventory import Datastore
 from banlieue.providers.vsphere.vms import obstacles
+from banlieue.providers.vsphere.vms.machines import Live
+from banlieue.providers.vsphere.watching.records import SNAPSHOTS, VmRecord
 from banlieue.providers.vsphere.watching.watchlist import TaskRecord
 from banlieue.sdk.errors import NeedsOperator, Transient
 
@@ -167,9 +169,34 @@ def test_snapshots_in_the_making_are_told_as_a_backup() -> None:
     assert busy.value.reason is Reason.PROVIDER_BUSY
 
 
-def test_what_a_backup_program_forbids_is_not_tried() -> None:
-    obstacles.check_allowed(["PowerOnVM_Task", "Destroy_Task"], "ReconfigVM_Task")
-    for disabled in (["RelocateVM_Task"], ["ReconfigVM_Task"]):
-        with pytest.raises(NeedsOperator) as refusal:
-            obstacles.check_allowed(disabled, "ReconfigVM_Task")
-        assert refusal.value.reason is Reason.BACKUP_IN_PROGRESS
+def vm(*disabled: str, snapshot: bool = False, connection: str = "connected") -> Live:
+    record = VmRecord("vm-1")
+    record.connection = connection
+    values: dict[str, Any] = {obstacles.DISABLED: list(disabled)}
+    if snapshot:
+        values[SNAPSHOTS] = ["a snapshot"]
+    return Live(record, {}, Found("VirtualMachine", "vm-1", values))
+
+
+@pytest.mark.parametrize(
+    "found", [vm("ReconfigVM_Task"), vm("RelocateVM_Task", snapshot=True)], ids=["itself", "backup"]
+)
+def test_what_a_backup_program_forbids_is_not_tried(found: Live) -> None:
+    with pytest.raises(NeedsOperator) as refusal:
+        obstacles.check_allowed(found, "ReconfigVM_Task")
+    assert refusal.value.reason is Reason.BACKUP_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        vm(),
+        vm("PowerOnVM_Task", "Destroy_Task"),
+        vm("RelocateVM_Task"),
+        vm(snapshot=True),
+        vm("ReconfigVM_Task", connection="disconnected"),
+    ],
+    ids=["nothing", "others", "only moves", "only a snapshot", "host away"],
+)
+def test_what_means_no_backup_forbids_nothing(found: Live) -> None:
+    obstacles.check_allowed(found, "ReconfigVM_Task")

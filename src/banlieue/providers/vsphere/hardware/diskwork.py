@@ -18,7 +18,6 @@ from banlieue.providers.vsphere.places.placement import Plan
 from banlieue.providers.vsphere.places.stores import Wish
 from banlieue.providers.vsphere.vms import obstacles
 from banlieue.providers.vsphere.vms.machines import Live
-from banlieue.providers.vsphere.vms.obstacles import DISABLED
 from banlieue.providers.vsphere.watching.records import DISKS, DISKS_KEY, KEPT, KEPT_KEY, SNAPSHOTS
 from banlieue.sdk.disks import disk_in_use, disk_not_found
 from banlieue.sdk.driver import DiskPlan, MachineRef, Task
@@ -101,7 +100,7 @@ class DiskWork:
         if (edit.changes or kept_now or waiting) and live.record.power == _SUSPENDED:
             return Step(None, _asleep(), holds_start=False)
         if edit.changes or kept_now or waiting:
-            obstacles.check_allowed(live.found.get(DISABLED) or (), "ReconfigVM_Task")
+            obstacles.check_allowed(live, "ReconfigVM_Task")
         if edit.changes:
             return Step(self._reconfigure(live, "reconfigure", edit))
         if kept_now:
@@ -173,7 +172,7 @@ class DiskWork:
         vm = attached(live)
         now = {name: disk for name, disk in wanted.items() if name in vm.own}
         if now:
-            obstacles.check_allowed(live.found.get(DISABLED) or (), "ReconfigVM_Task")
+            obstacles.check_allowed(live, "ReconfigVM_Task")
             return self._detach(live, vm, now)
         return self._give_back(live, vm, ref.owner, wanted.values())
 

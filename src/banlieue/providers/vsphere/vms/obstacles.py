@@ -4,10 +4,15 @@ All of it was read with the VM in the same call, so nothing is tried that must f
 changed while a backup reads the disks.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from banlieue.api.reasons import Reason
+from banlieue.providers.vsphere.watching.records import SNAPSHOTS
 from banlieue.sdk.errors import NeedsOperator, Transient
+
+if TYPE_CHECKING:
+    from banlieue.providers.vsphere.vms.machines import Live
 
 DISABLED = "disabledMethod"
 """Property of a VM: methods that may not be called now, by its state or by somebody's wish."""
@@ -25,7 +30,7 @@ BACKUP_TASKS = frozenset(
 """Tasks by which a backup begins and ends, by their `descriptionId` in lower case."""
 
 _RELOCATE = "RelocateVM_Task"
-"""What backup programs forbid while they read; no state of a VM forbids it by itself."""
+"""What backup programs forbid while they read."""
 
 
 def check_free(descriptions: Collection[str]) -> None:
@@ -41,9 +46,15 @@ def check_free(descriptions: Collection[str]) -> None:
         )
 
 
-def check_allowed(disabled: Iterable[str], method: str) -> None:
-    """Raise while a backup, or another program, forbids a change of disks or a destruction."""
-    if {method, _RELOCATE} & set(disabled):
+def check_allowed(live: "Live", method: str) -> None:
+    """Raise while a backup, or another program, forbids a change of disks or a destruction.
+
+    Backup programs forbid to move a VM while they read it, and have a snapshot of it; either alone
+    means nothing. A VM whose host is away has most methods forbidden for that reason.
+    """
+    disabled = set(live.found.get(DISABLED) or ())
+    reads = _RELOCATE in disabled and bool(live.found.get(SNAPSHOTS))
+    if live.record.connection == "connected" and (method in disabled or reads):
         raise NeedsOperator(
             Reason.BACKUP_IN_PROGRESS,
             "a backup, or another program, forbids changes of the VM's disks at the moment; the "

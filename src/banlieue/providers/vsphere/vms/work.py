@@ -20,7 +20,6 @@ from banlieue.providers.vsphere.places.offers import Offers
 from banlieue.providers.vsphere.places.placement import Plan
 from banlieue.providers.vsphere.vms import firstboot, obstacles, preparing
 from banlieue.providers.vsphere.vms.machines import Live, Machines
-from banlieue.providers.vsphere.vms.obstacles import DISABLED
 from banlieue.providers.vsphere.vms.preparing import Preparing
 from banlieue.providers.vsphere.watching.records import (
     DISKS,
@@ -224,7 +223,7 @@ class Work:
             return busy
         vm = live.record.moid
         self._check_snapshots(live)
-        obstacles.check_allowed(live.found.get(DISABLED) or (), "ReconfigVM_Task")
+        obstacles.check_allowed(live, "ReconfigVM_Task")
         begun = self.disks.finish(live, clear=False)
         if begun is not None:
             return begun
@@ -262,7 +261,7 @@ class Work:
         busy = self.busy(live)
         if busy is not None:
             return busy
-        obstacles.check_allowed(live.found.get(DISABLED) or (), "ReconfigVM_Task")
+        obstacles.check_allowed(live, "ReconfigVM_Task")
         spec = vim.vm.ConfigSpec(deviceChange=removals, changeVersion=live.record.change_version)
         return self.reconfigure(live.record.moid, "detach", spec)
 
