@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from banlieue.operator import grants
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube, KubeError
 from test.kit.stack import Object
@@ -304,6 +305,26 @@ def test_of_a_provider_it_writes_finalizer_and_workload(walls: Walled, me: Kube)
     me.patch("providers", "mine", {"metadata": {"finalizers": None}}, where)
     with refused("provider-workload only"):
         me.delete("providers", "mine", where)
+
+
+def test_the_largest_status_and_grant_are_compared_within_what_the_server_allows(
+    walls: Walled, me: Kube
+) -> None:
+    where = walls.namespace
+    owners = [{"hash": f"{number:016x}", "epoch": 0} for number in range(8192)]
+    domains = [
+        {"name": f"domain-{number}", "id": f"id-{number}", "schedulable": True}
+        for number in range(256)
+    ]
+    status = {
+        "failureDomains": domains,
+        "unclaimed": {"complete": True, "count": 8192, "owners": owners},
+    }
+    walls.kube.patch("providers", "theirs", {"status": status}, where, subresource="status")
+    workload = {"status": {"workload": {"name": NAME}}}
+    me.patch("providers", "theirs", workload, where, subresource="status")
+    names = [f"secret-{number}" for number in range(grants.MOST)]
+    me.create(role(TENANT, GRANT, rule("", "secrets", "get", *names)), dry_run=True)
 
 
 @pytest.mark.security("3.5")

@@ -99,6 +99,19 @@ def test_nothing_else_of_its_own_machine_changes(
         patch(me, "kept", op)
 
 
+def test_the_largest_machine_is_compared_within_what_the_server_allows(
+    walls: Walled, me: Kube
+) -> None:
+    disks = [
+        {"name": f"disk-{number}", "sizeGiB": 1, "storageClass": "standard"} for number in range(32)
+    ]
+    nics = [{"name": f"nic-{number}", "networkClass": "lan"} for number in range(16)]
+    walls.machine("largest", disks=disks, networkInterfaces=nics)
+    patch(me, "largest", ("add", "/spec/instance", INSTANCE))
+    with refused("instance and providerID only"):
+        patch(me, "largest", ("replace", "/spec/disks/31/sizeGiB", 2))
+
+
 def test_the_finalizers_of_others_stay(walls: Walled, me: Kube) -> None:
     walls.machine("held")
     walls.kube.patch(MACHINES, "held", {"metadata": {"finalizers": ["example.com/mine"]}}, TENANT)
