@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from banlieue.providers.vsphere.models import CloneMode
 from banlieue.providers.vsphere.places import stores
 from banlieue.providers.vsphere.places.inventory import Datastore, Inventory, Pod, Policy
 from banlieue.providers.vsphere.places.placement import Plan, Target, locate
 from banlieue.providers.vsphere.places.stores import Bus, NotReachable, Provisioning
+from banlieue.providers.vsphere.vms.clone import build
 from banlieue.sdk.driver import DiskPlan
-from banlieue.sdk.errors import NeedsOperator, Refused
+from banlieue.sdk.errors import InvalidSpec, NeedsOperator, Refused
 from test.kit.vsphere_places import Native, by_id, host, inventory, plan, template
 
 A, B, C = (
@@ -144,6 +146,19 @@ def test_how_disks_are_made_comes_from_their_class() -> None:
     target = locate(places(), disks(classes, policy), template(), no_load)
     assert (target.wish(0).provisioning, target.wish(0).bus) == (Provisioning.EAGER, Bus.NVME)
     assert (target.wish(1).policy, target.wish(1).provisioning) == ("p-1", None)
+
+
+@pytest.mark.parametrize("provisioning", ["thick", "eager"])
+def test_a_thick_boot_disk_hangs_on_no_template(provisioning: str) -> None:
+    thick = disks({"datastore": "a", "provisioning": provisioning})
+    target = locate(places(), thick, template(), no_load)
+    sent = build(thick, target, template())
+    assert sent.snapshot is None
+    assert [moved.provisioning for moved in sent.moved] == [Provisioning(provisioning)]
+    linked = replace(thick, spec=spec(clone_mode=CloneMode.LINKED).spec)
+    with pytest.raises(InvalidSpec) as refusal:
+        locate(places(), linked, template(), no_load)
+    assert "use cloneMode Full" in refusal.value.message
 
 
 # Hosts and datastores together
