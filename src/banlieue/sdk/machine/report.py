@@ -308,7 +308,7 @@ def _addresses(report: Report, status: MachineStatus) -> Finding:
     if report.seen is None:
         return _as_before(report, ConditionType.ADDRESSES_AVAILABLE)
     # A name is no address yet: nobody may be able to resolve it.
-    if any(item.type.endswith("IP") for item in status.addresses):
+    if any(item.type.endswith("IP") for item in status.addresses or ()):
         return true(ConditionType.ADDRESSES_AVAILABLE, Reason.ADDRESSES_AVAILABLE)
     if report.seen.power is not PowerState.POWERED_ON:
         return false(
