@@ -15,6 +15,7 @@ from banlieue.api.resources import (
     ROLES,
     VIRTUAL_MACHINES,
 )
+from banlieue.bootstrap import leftovers
 from banlieue.operator import grants
 from banlieue.sdk.kube import Key, Obj
 from test.kit.controllerworld import SYSTEM
@@ -273,6 +274,16 @@ async def test_a_role_of_that_name_that_is_none_of_ours_is_left_alone(world: Wor
     await world.soon()
     assert world.granted() == set()
     assert world.api.peek(ROLES, Key(TENANT, name)) == standing
+
+
+async def test_an_uninstall_finds_the_grants(world: World) -> None:
+    world.place("db")
+    await world.soon()
+    made = [*world.roles(), *world.api.peek_all(ROLE_BINDINGS)]
+    ours = [it for it in made if it["metadata"]["namespace"] == TENANT]
+    assert len(ours) == 2
+    key, _, value = leftovers.SELECTOR.partition("=")
+    assert [it["metadata"]["labels"][key] for it in ours] == [value, value]
 
 
 async def test_roles_that_grant_nothing_go_after_a_while(world: World) -> None:

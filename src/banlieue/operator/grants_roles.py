@@ -68,7 +68,11 @@ class _Grant:
         return {
             "namespace": self.namespace,
             "name": self.key.name,
-            "labels": {names.LABEL_GRANT: "true", names.LABEL_MANAGED_BY: MANAGED_BY},
+            "labels": {
+                names.LABEL_GRANT: "true",
+                names.LABEL_PART_OF: "banlieue",
+                names.LABEL_MANAGED_BY: MANAGED_BY,
+            },
             "annotations": {
                 names.ANNOTATION_GRANT_OF: f"{self.provider}",
                 names.ANNOTATION_GRANT_NUMBER: str(self.number),
