@@ -2,18 +2,13 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
-from banlieue.api.types import PowerState
-from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.backend import BACKEND
-from banlieue.providers.vsphere.client import pbm
 from banlieue.providers.vsphere.differing import differing
 from banlieue.providers.vsphere.driver import VSphereDriver
 from banlieue.providers.vsphere.models import (
@@ -24,30 +19,31 @@ from banlieue.providers.vsphere.models import (
     Shares,
     VSphereMachineSpec,
 )
-from banlieue.sdk.driver import DiskPlan, FailureDomain, MachineState, NicPlan, Task
-from banlieue.sdk.errors import DriverError, FieldLacks, InvalidSpec, NeedsOperator
+from banlieue.sdk.driver import DiskPlan, FailureDomain, NicPlan
+from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench
 from test.kit.taps import calls_of
-from test.kit.vcsim_values import Machine
-from test.kit.vsphere_client import VSphereClient
-from test.kit.vsphere_target import VSphereTarget, vsphere_target
+from test.kit.vsphere_target import VSphereTarget
+from test.kit.vspherespec import (
+    POLICY,
+    Native,
+    admin,
+    devices,
+    furnished,
+    machine,
+    made,
+    planned,
+    read,
+    refused,
+    stores,
+)
 
 pytestmark = pytest.mark.slow
-
-Native = Any
-"""An object of the vendor's library, which has no types for them."""
-
-POLICY = "VVol No Requirements Policy"
-PLACES = ("-cluster", "1", "-ds", "3", "-pod", "1", "-opaque", "1", "-pool", "2", "-pci", "gpu")
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
-    with vsphere_target(tmp_path_factory.mktemp("vcsim"), PLACES) as target:
-        with admin(target) as client:
-            pod = client.at("DC0/datastore/DC0_POD0")
-            inside = [client.at(f"DC0/datastore/LocalDS_{number}") for number in (1, 2)]
-            client.outcome(pod.MoveIntoFolder_Task(inside))
+    with furnished(tmp_path_factory.mktemp("vcsim")) as target:
         yield target
 
 
@@ -55,51 +51,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
 def bench(shared: VSphereTarget) -> Iterator[Bench]:
     with BACKEND.connect(shared.connection()) as driver:
         yield Bench(shared, driver)
-
-
-@contextmanager
-def admin(target: VSphereTarget) -> Iterator[VSphereClient]:
-    with VSphereClient(target.vcenter.url, ca_pem=target.vcenter.ca_pem) as client:
-        yield client.login(target.vcenter.username, target.vcenter.password)
-
-
-def planned(bench: Bench, name: str = "web", **fields: Native) -> AnyPlan:
-    return replace(bench.plan(name), spec=VSphereMachineSpec.model_construct(**fields))
-
-
-def made(bench: Bench, plan: AnyPlan) -> MachineState:
-    """Make the VM and take every further step, as a reconciler does."""
-    bench.ensure(plan)
-    bench.run(plan, lambda: bench.driver.update(plan, bench.state(plan)))
-    return bench.state(plan)
-
-
-def machine(bench: Bench, plan: AnyPlan) -> Machine:
-    assert isinstance(bench.target, VSphereTarget)
-    return bench.target.vcenter.vm(plan.ref.name)
-
-
-def read(bench: Bench, plan: AnyPlan, *paths: str) -> dict[str, Native]:
-    assert isinstance(bench.target, VSphereTarget)
-    with admin(bench.target) as client:
-        vm = client.reference(vim.VirtualMachine, machine(bench, plan).mo_ref)
-        return client.read(vm, *paths)
-
-
-def devices(bench: Bench, plan: AnyPlan, kind: type[Native]) -> list[Native]:
-    found = read(bench, plan, "config.hardware.device")["config.hardware.device"]
-    return [device for device in found if isinstance(device, kind)]
-
-
-def stores(bench: Bench, plan: AnyPlan) -> list[str]:
-    return [disk.file.partition("]")[0].strip("[") for disk in machine(bench, plan).disks]
-
-
-def refused(bench: Bench, plan: AnyPlan) -> DriverError:
-    with pytest.raises((InvalidSpec, NeedsOperator)) as refusal:
-        bench.driver.create(plan)
-    assert not bench.named(plan), "something was made all the same"
-    return refusal.value
 
 
 # Where
@@ -450,140 +401,3 @@ def test_interfaces_reach_the_networks_and_kinds_they_name(bench: Bench) -> None
     calls = calls_of(bench.target)["ReconfigVM_Task"]
     bench.run(wanted, lambda: bench.driver.update(wanted, state))
     assert calls_of(bench.target)["ReconfigVM_Task"] == calls, "nothing differs"
-
-
-# What goes wrong
-
-
-def test_a_folder_that_was_removed_is_made_anew(bench: Bench) -> None:
-    assert isinstance(bench.target, VSphereTarget)
-    fields = {"folder": "passing", "folder_policy": FolderPolicy.CREATE}
-    first = planned(bench, "first", **fields)
-    made(bench, first)
-    bench.delete(first.ref, first)
-    with admin(bench.target) as client:
-        client.outcome(client.at("DC0/vm/passing").Destroy_Task())
-    second = planned(bench, "second", **fields)
-    with pytest.raises(DriverError):
-        bench.driver.create(second)
-    made(bench, second)
-    assert machine(bench, second).path.startswith("/DC0/vm/passing/")
-
-
-def test_without_the_right_an_attribute_lacks_and_the_vm_runs(bench: Bench) -> None:
-    assert isinstance(bench.target, VSphereTarget)
-    vcenter = bench.target.vcenter
-    vcenter.add_fault("SetField", "NoPermission", {"privilegeId": "Global.SetCustomField"})
-    wanted = planned(bench, custom_attributes={"owner": "me"})
-    bench.ensure(wanted)
-    try:
-        with pytest.raises(FieldLacks) as refusal:
-            bench.driver.update(wanted, bench.state(wanted))
-    finally:
-        vcenter.clear_faults()
-    assert (refusal.value.field, refusal.value.reason) == (
-        "customAttributes",
-        Reason.PROVIDER_PERMISSION_DENIED,
-    )
-    assert "Global.SetCustomField" in refusal.value.message
-    bigger = replace(wanted, cpus=2)
-    vcenter.add_fault("SetField", "NoPermission", {"privilegeId": "Global.SetCustomField"})
-    state = bench.state(bigger)
-    with pytest.raises(NeedsOperator) as restart:
-        bench.driver.update(bigger, state)
-    vcenter.clear_faults()
-    assert restart.value.reason is Reason.RESTART_REQUIRED, "the rest is looked at all the same"
-
-
-@pytest.mark.parametrize(
-    ("privilege", "fields"),
-    [
-        ("Folder.Create", {"folder": "denied", "folder_policy": FolderPolicy.CREATE}),
-        ("VirtualMachine.Config.Resource", {"cpu_allocation": CpuAllocation(reservation_mhz=1)}),
-        ("VirtualMachine.Config.UpgradeVirtualHardware", {"hardware_version": "vmx-15"}),
-        ("Global.SetCustomField", {"custom_attributes": {"site": "a"}}),
-        ("Global.ManageCustomFields", {"custom_attributes": {"nobody made": "a"}}),
-    ],
-)
-def test_a_right_that_a_field_needs_is_named(
-    bench: Bench, privilege: str, fields: dict[str, Native]
-) -> None:
-    assert isinstance(bench.target, VSphereTarget)
-    vcenter = bench.target.vcenter
-    wanted = planned(bench, **fields)
-    vcenter.deny(vcenter.username, "", [privilege])
-    try:
-        with pytest.raises(NeedsOperator) as refusal:
-            made(bench, wanted)
-    finally:
-        vcenter.clear_permissions()
-    assert refusal.value.reason is Reason.PROVIDER_PERMISSION_DENIED
-    assert privilege in refusal.value.message
-
-
-def test_a_name_that_another_kind_of_attribute_has_is_told(bench: Bench) -> None:
-    assert isinstance(bench.target, VSphereTarget)
-    with admin(bench.target) as client:
-        client.content.customFieldsManager.AddCustomFieldDef("rack", vim.HostSystem)
-    wanted = planned(bench, custom_attributes={"rack": "r1"})
-    bench.target.vcenter.add_fault("AddCustomFieldDef", "DuplicateName", {"name": "rack"})
-    bench.ensure(wanted)
-    state = bench.state(wanted)
-    with pytest.raises(FieldLacks) as refusal:
-        bench.driver.update(wanted, state)
-    bench.target.vcenter.clear_faults()
-    assert "rack" in refusal.value.message
-
-
-def test_a_vm_with_snapshots_starts_with_the_hardware_it_has(bench: Bench) -> None:
-    assert isinstance(bench.target, VSphereTarget)
-    off = replace(planned(bench), power=PowerState.POWERED_OFF)
-    state = made(bench, off)
-    bench.target.snapshot(state.backend_id)
-    on = replace(
-        off, power=PowerState.POWERED_ON, spec=planned(bench, hardware_version="vmx-19").spec
-    )
-
-    told: list[Reason] = []
-
-    def step() -> Task | None:
-        try:
-            return bench.driver.update(on, bench.state(on))
-        except NeedsOperator as error:
-            told.append(error.reason)
-            return None
-
-    bench.run(on, step)
-    assert told == [Reason.BLOCKED_BY_SNAPSHOT]
-    assert bench.state(on).power is PowerState.POWERED_ON
-    assert bench.state(on).facts["hardwareVersion"] == "vmx-13"
-
-
-def test_storage_policies_that_cannot_be_asked_stop_nothing_else(shared: VSphereTarget) -> None:
-    classes = shared.capabilities.to_api()
-    classes["storageClasses"].append({"name": "policed", "target": {"storagePolicy": POLICY}})
-    connection = replace(shared.connection(), capabilities=Capabilities.from_api(classes))
-    with BACKEND.connect(connection) as driver:
-        (domain,) = driver.failure_domains()
-        assert "policed" in domain.storage_classes
-        assert not driver.about().missing_privileges
-    shared.vcenter.deny(shared.vcenter.username, "", ["StorageProfile.View"])
-    try:
-        with BACKEND.connect(connection) as driver:
-            (lacking,) = driver.about().missing_privileges
-    finally:
-        shared.vcenter.clear_permissions()
-    assert (lacking.privilege, lacking.where) == ("StorageProfile.View", "the root folder")
-    real = pbm.read_policies
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pbm, "read_policies", _silent)
-        with BACKEND.connect(connection) as driver:
-            (domain,) = driver.failure_domains()
-            assert domain.storage_classes == ("gold",)
-            assert any("StorageProfile.View" in problem for problem in domain.problems)
-            made(Bench(shared, driver), planned(Bench(shared, driver)))
-    assert pbm.read_policies is real
-
-
-def _silent(*_: object) -> dict[str, str]:
-    raise TimeoutError("the policy service is away")
