@@ -229,3 +229,20 @@ def test_a_step_whose_answer_is_lost_ends_in_the_same_one_template(
     assert [vm.name for vm in _named(vcenter, wanted.name)] == [wanted.name]
     bench.until("the deletion", lambda: driver.delete_image(wanted.name, where) is None)
     assert _named(vcenter, wanted.name) == []
+
+
+def test_a_slow_import_keeps_its_lease(
+    bench: Bench, vcenter: VSphereTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mirror that stalls for longer than a lease lasts, two seconds here."""
+    monkeypatch.setattr("banlieue.providers.vsphere.images.lease.MOST_SILENCE", 0.3)
+    driver, where = _driver(bench), _where(bench)
+    with _mirror() as mirror:
+        mirror.hold(after=20_000)
+        wanted = _wanted(mirror, "image.ova")
+        driver.import_image(wanted, where)
+        bench.until("progress", lambda: vcenter.proxy.passed["HttpNfcLeaseProgress"] >= 10)
+        mirror.release()
+        _imported(bench, wanted)
+        assert mirror.requests == ["image.ova"]
+    bench.until("the deletion", lambda: driver.delete_image(wanted.name, where) is None)

@@ -24,7 +24,8 @@ from banlieue.sdk.errors import Transient
 
 _READY_SECONDS = 300.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_MOST_SILENCE = 60.0
+MOST_SILENCE = 60.0
+"""Seconds between two words to the vCenter that files are still sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Lease:
         self.targets = {
             url.importKey: Target(url.url, url.sslThumbprint or None) for url in info.deviceUrl
         }
-        every = min(_MOST_SILENCE, max(1.0, (info.leaseTimeout or 300) / 5))
+        every = min(MOST_SILENCE, (info.leaseTimeout or 300) / 5)
         threading.Thread(target=self._keep, args=(every,), name="image lease", daemon=True).start()
 
     def _ready(self, sleep: Callable[[float], None]) -> Any:  # noqa: ANN401 - an HttpNfcLease.Info
