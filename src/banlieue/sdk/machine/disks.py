@@ -97,7 +97,7 @@ def _unlisted(scope: Scope) -> set[str]:
     spec, seen = scope.machine.spec, scope.seen
     if spec.instance is None:
         return set()
-    known = {disk.name for disk in (*wanted(scope), *spec.removed_disks)}
+    known = {disk.name for disk in wanted(scope)} | {gone.name for gone in spec.removed_disks}
     there = {disk.name for disk in (seen.disks if seen else ()) if disk.name is not None}
     return there - known - disks_it_had(spec)
 
