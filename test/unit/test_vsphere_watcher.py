@@ -86,7 +86,8 @@ class FakeSession:
         stub = cast("Any", self._server)
         return Login(number, f"key-{number}", CONTENT, stub, stub)
 
-    def run(self, call: Callable[[Login], Native]) -> Native:
+    def run(self, call: Callable[[Login], Native], *, reads: bool = False) -> Native:
+        del reads
         return call(self.login)
 
     def renew(self, ended: Login) -> Login:
