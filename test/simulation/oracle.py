@@ -329,6 +329,8 @@ class Oracle:
 
     def _called(self, world: SimWorld, method: str, params: Params) -> None:
         vm_id = str(params.get("vm", ""))
+        if method == "take_over":
+            self._judge_heir(world, vm_id, params)
         self.custody.called(world, method, params, foreign=(world.name, vm_id) in self.foreign)
         changing = method in _CHANGING or method == "remove_mark"
         if changing and (world.name, vm_id) in self.foreign:
@@ -342,6 +344,17 @@ class Oracle:
             self._judge_destroy(world, vm_id)
         if method == "remove_mark":
             self._judge_unmark(world, vm_id)
+
+    def _judge_heir(self, world: SimWorld, vm_id: str, params: Params) -> None:
+        """What was left to its user another object may adopt; nothing else changes hands."""
+        made = self.made.get((world.name, vm_id))
+        mark = Mark.decode(str(params["wanted"]["mark"]))
+        if made is None or mark is None or mark.owner.name == made.owner:
+            return
+        if made.left or made.unmarked:
+            self.give_away(world, vm_id)
+        else:
+            self.blame(f"VM of {made.owner} is taken over by {mark.owner.name}")
 
     def _stands_alone(self, world: SimWorld, vm_id: str) -> bool:
         """Whether this copy has UUID and mark of an original that is hidden or gone.
