@@ -5,20 +5,24 @@ from typing import Any
 
 import pytest
 
-from banlieue.api import names
-from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
-from banlieue.sdk.kube import Key, Obj, Unavailable
+from banlieue.sdk.kube import Unavailable
 from banlieue.sdk.powers import Candidate
 from banlieue.sdk.simulated.driver import SimulatedDriver
-from banlieue.sdk.simulated.models import SIMULATED_MACHINES
-from banlieue.sdk.simulated.records import OFF, ON, Vm
+from banlieue.sdk.simulated.records import OFF, ON
 from banlieue.sdk.testing.memory_api import Call, Moment
-from test.kit.machinebench import MACHINE, NAMESPACE, PROVIDER, MachineBench
-
-OTHER = Key(NAMESPACE, "db-2")
-MADE_FOR_A_CREATE = ("imageRef", "cpus", "memoryMiB", "disks", "networkInterfaces", "placement")
-ALLOWED = {"adoption": {"allowedNamespaces": {"from": "All"}}}
+from test.kit.adoptbench import (
+    ALLOWED,
+    OTHER,
+    accept,
+    adopting,
+    existing,
+    policy,
+    ready_message,
+    snapshot,
+)
+from test.kit.machinebench import MACHINE, NAMESPACE, MachineBench
 
 
 @pytest.fixture
@@ -26,62 +30,6 @@ def bench() -> MachineBench:
     bench = MachineBench()
     policy(bench, ALLOWED)
     return bench
-
-
-def policy(bench: MachineBench, value: dict[str, Any]) -> None:
-    bench.api.edit(PROVIDERS, PROVIDER, lambda obj: obj["spec"].update(policy=value))
-
-
-def existing(bench: MachineBench, name: str = "legacy", **how: object) -> Vm:
-    """A VM that somebody made long ago: one CPU, 1024 MiB, a disk, an interface."""
-    bench.control("make_foreign", name=name, domain="domain-a", **how)
-    (vm,) = [vm for vm in bench.vms() if vm.name == name]
-    return vm
-
-
-def adopting(
-    bench: MachineBench,
-    vm_id: str,
-    key: Key = MACHINE,
-    *,
-    accepted: bool = False,
-    **spec: Any,  # noqa: ANN401 - JSON
-) -> None:
-    """A machine object as the controller makes it for a VirtualMachine that adopts."""
-    adopt = {"id": vm_id, **({"accepted": True} if accepted else {})}
-    bench.make_machine(key, adopt=adopt, **spec)
-
-    def bare(obj: Obj) -> None:
-        for name in set(MADE_FOR_A_CREATE) - set(spec):
-            obj["spec"].pop(name)
-
-    bench.api.edit(SIMULATED_MACHINES, key, bare)
-    bench.api.edit(VIRTUAL_MACHINES, key, lambda obj: obj.update(spec={"adopt": {"id": vm_id}}))
-
-
-def accept(bench: MachineBench, key: Key = MACHINE) -> None:
-    adopt = bench.machine(key)["spec"]["adopt"]
-    bench.edit(key, adopt={**adopt, "accepted": True})
-
-
-def hold_owner(bench: MachineBench) -> None:
-    """Keep the VirtualMachine there while it is being deleted, as its controller does."""
-    bench.api.edit(
-        VIRTUAL_MACHINES,
-        MACHINE,
-        lambda obj: obj["metadata"].update(finalizers=[names.FINALIZER_VIRTUAL_MACHINE]),
-    )
-
-
-def snapshot(bench: MachineBench) -> list[dict[str, Any]]:
-    """All VMs with everything that is not the guest's own doing."""
-    passing = {"guest_due", "guest_up"}
-    return [vm.model_dump(exclude=passing) for vm in bench.vms()]
-
-
-def ready_message(bench: MachineBench, key: Key = MACHINE) -> str:
-    found = bench.machine(key)["status"]["conditions"]
-    return next(str(it["message"]) for it in found if it["type"] == "Ready")
 
 
 @pytest.mark.identity("10.3", "10.4")
@@ -439,164 +387,3 @@ async def test_a_late_mark_does_not_take_the_vm_from_whoever_has_it(bench: Machi
     mark = Mark.decode(bench.vms()[0].mark)
     assert mark is not None
     assert mark.owner.name == OTHER.name
-
-
-async def test_deleting_before_acceptance_needs_no_word_and_changes_nothing(
-    bench: MachineBench,
-) -> None:
-    vm = existing(bench)
-    before = snapshot(bench)
-    adopting(bench, vm.uuid)
-    await bench.run()
-    bench.delete(mode=None)
-    await bench.run()
-    assert bench.machine() == {}
-    assert snapshot(bench) == before
-
-
-@pytest.mark.parametrize("mode", ["Destroy", "Release"])
-async def test_what_was_claimed_and_never_marked_is_left_as_it_is(
-    bench: MachineBench, mode: str
-) -> None:
-    vm = existing(bench)
-    adopting(bench, vm.uuid, accepted=True)
-    bench.control("inject", rule={"effect": "cut", "method": "take_over", "count": None})
-    await bench.reconciler.reconcile(MACHINE)
-    assert bench.machine()["spec"]["instance"]["uuid"] == vm.uuid
-    before = snapshot(bench)
-    bench.delete(mode=mode)
-    bench.api.drop(VIRTUAL_MACHINES, MACHINE)
-    await bench.run()
-    assert bench.machine() == {}
-    assert snapshot(bench) == before
-
-
-async def test_a_mark_that_is_being_written_comes_off_when_the_object_goes(
-    bench: MachineBench,
-) -> None:
-    vm = existing(bench)
-    adopting(bench, vm.uuid, accepted=True)
-    hold_owner(bench)
-    bench.control("inject", rule={"effect": "slow-task", "method": "take_over", "seconds": 8.0})
-    await bench.reconciler.reconcile(MACHINE)
-    bench.api.drop(VIRTUAL_MACHINES, MACHINE)
-    bench.delete(mode="Release")
-    bench.restart()
-    await bench.run()
-    assert bench.machine() == {}
-    bench.clock.advance(60)
-    assert bench.vms()[0].mark is None
-
-
-async def test_an_orphan_is_released_with_its_mark_off_and_can_be_adopted_again(
-    bench: MachineBench,
-) -> None:
-    vm = existing(bench)
-    adopting(bench, vm.uuid, accepted=True)
-    hold_owner(bench)
-    await bench.run()
-    bench.api.drop(VIRTUAL_MACHINES, MACHINE)
-    bench.delete(mode="Release")
-    await bench.run()
-    assert bench.machine() == {}
-    (now,) = bench.vms()
-    assert (now.id, now.mark, now.power) == (vm.id, None, ON)
-
-    adopting(bench, vm.uuid, OTHER, accepted=True)
-    await bench.run(OTHER)
-    assert bench.condition("Ready", OTHER) == ("True", "Ready")
-
-
-async def test_a_lost_machine_object_finds_its_vm_by_the_mark(bench: MachineBench) -> None:
-    vm = existing(bench)
-    adopting(bench, vm.uuid, accepted=True)
-    await bench.run()
-    marked = snapshot(bench)
-    bench.api.edit(SIMULATED_MACHINES, MACHINE, lambda obj: obj["metadata"].update(finalizers=[]))
-    bench.api.drop(SIMULATED_MACHINES, MACHINE)
-    bench.api.drop(VIRTUAL_MACHINES, MACHINE)
-    bench.restart()
-    adopting(bench, vm.uuid, accepted=True)
-    await bench.run()
-    assert bench.machine()["spec"]["instance"]["uuid"] == vm.uuid
-    assert bench.condition("Ready") == ("True", "Ready")
-    assert snapshot(bench) == marked
-
-
-async def test_a_lost_object_finds_its_vm_even_while_the_provider_is_being_deleted(
-    bench: MachineBench,
-) -> None:
-    """Nothing new is adopted then, and what was adopted is what the deletion waits for."""
-    vm, other = existing(bench), existing(bench, "another")
-    adopting(bench, vm.uuid, accepted=True)
-    await bench.run()
-    bench.api.drop(SIMULATED_MACHINES, MACHINE, force=True)
-    bench.api.drop(PROVIDERS, PROVIDER)
-    bench.restart()
-    adopting(bench, vm.uuid, accepted=True)
-    await bench.run()
-    assert bench.condition("Ready") == ("True", "Ready")
-    adopting(bench, other.uuid, OTHER, accepted=True)
-    await bench.run(OTHER)
-    assert bench.condition("Ready", OTHER) == ("False", "ProviderDeleting")
-
-
-async def test_what_fails_again_and_again_for_one_reason_is_written_once(
-    bench: MachineBench,
-) -> None:
-    vm = existing(bench)
-    owner = Owner("installation-9", OWNER_VIRTUAL_MACHINE, "team-z", "secret-name")
-    bench.control("set_mark", vm=vm.id, mark=Mark(owner, vm.uuid).encode())
-    adopting(bench, vm.uuid, accepted=True)
-    await bench.run()
-    written = bench.machine()["metadata"]["resourceVersion"]
-    assert bench.condition("Ready") == ("False", "OwnershipConflict")
-    for _ in range(5):
-        await bench.run()
-        bench.clock.advance(100)
-    assert bench.machine()["metadata"]["resourceVersion"] == written
-
-
-async def test_a_read_only_provider_tells_what_is_and_takes_nothing_over(
-    bench: MachineBench,
-) -> None:
-    vm = existing(bench)
-    before = snapshot(bench)
-    bench.served.writable = False
-    adopting(bench, vm.uuid)
-    await bench.run()
-    assert bench.condition("Ready") == ("False", "AdoptionPending")
-    accept(bench)
-    await bench.run()
-    assert bench.condition("Ready") == ("False", "ProviderPaused")
-    assert snapshot(bench) == before
-
-
-async def test_a_disk_that_was_attached_after_the_adoption_is_foreign(bench: MachineBench) -> None:
-    vm = existing(bench)
-    adopting(bench, vm.uuid, accepted=True)
-    await bench.run()
-    bench.control("attach_disk", vm=vm.id, content="somebody's volume")
-    bench.delete(mode="Destroy")
-    await bench.run()
-    assert bench.vms() == []
-    kept = bench.world.state.detached.values()
-    assert [disk.content for disk in kept] == ["somebody's volume"]
-
-
-async def test_a_vm_that_a_move_left_behind_is_let_go_with_its_mark_off(
-    bench: MachineBench,
-) -> None:
-    vm = existing(bench)
-    adopting(bench, vm.uuid, accepted=True)
-    await bench.run()
-    bench.edit(move={"epoch": 0, "role": "Previous"}, powerOffMode="Hard")
-    await bench.run()
-    owner = Key.of(bench.api.peek_all(VIRTUAL_MACHINES)[0])
-    word = {"banlieue.io/release-previous": "true"}
-    bench.api.edit(VIRTUAL_MACHINES, owner, lambda it: it["metadata"].update(annotations=word))
-    bench.delete(mode="Release")
-    await bench.run()
-    assert bench.machine() == {}
-    (left,) = bench.vms()
-    assert (left.id, left.mark) == (vm.id, None)
