@@ -10,7 +10,7 @@ import pytest
 
 from banlieue.api.infrastructure.machine import TaskStatus
 from banlieue.api.reasons import Reason
-from banlieue.sdk.driver import RESTART, MachineRef, MachineState, Task
+from banlieue.sdk.driver import RESTART, Address, MachineRef, MachineState, Task
 from banlieue.sdk.machine import stopped
 from banlieue.sdk.machine.scope import Scope
 from test.kit.machinebench import MACHINE, MachineBench
@@ -134,3 +134,18 @@ async def test_a_guest_that_is_asked_to_stop_has_its_deadline_in_the_status(
     assert bench.machine()["status"]["task"]["deadline"] == before["deadline"]
     await bench.run()
     assert bench.vms()[0].power == "PoweredOff"
+
+
+async def test_the_name_of_a_guest_alone_is_no_address(
+    bench: MachineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observe: Callable[[MachineRef], MachineState | None] = bench.served.driver.observe
+
+    def named(ref: MachineRef) -> MachineState | None:
+        state = observe(ref)
+        return replace(state, addresses=(Address("Hostname", "db-1"),)) if state else None
+
+    monkeypatch.setattr(bench.served.driver, "observe", named)
+    await bench.run()
+    assert bench.condition("AddressesAvailable") == ("False", Reason.ADDRESS_PENDING)
+    assert bench.condition("Ready") == ("True", "Ready")
