@@ -310,6 +310,7 @@ def test_a_static_provider_serves_its_namespace_and_none_elsewhere(
             kube.wait_gone("providers", "one", where, timeout=60)
     finally:
         role.kill9()
+        kube.delete("providerclasses", "simulated")
 
 
 def test_a_missing_namespace_of_a_tenant_is_told(installed: Place) -> None:
@@ -327,7 +328,7 @@ def test_uninstall_refuses_while_somebody_would_lose_something(installed: Place)
     vm["metadata"] = {"namespace": "default", "name": "db-1"}
     kube.create({**vm, "spec": {"classRef": {"name": "c"}, "imageRef": {"name": "i"}}})
     held = provider_class("simulated", "Simulated")
-    held["metadata"]["finalizers"] = ["example.com/held"]
+    held["metadata"] = {"name": "held", "finalizers": ["example.com/held"]}
     kube.create(held)
     before = ours(kube)
     told = installed.run("uninstall")
@@ -336,10 +337,10 @@ def test_uninstall_refuses_while_somebody_would_lose_something(installed: Place)
     kube.delete("virtualmachines", "db-1", "default")
     told = installed.run("uninstall")
     assert told.exit_code == 1
-    assert "ProviderClass simulated" in told.output
+    assert "ProviderClass held" in told.output
     left = ours(kube)
-    kube.patch("providerclasses", "simulated", {"metadata": {"finalizers": None}})
-    kube.delete("providerclasses", "simulated")
+    kube.patch("providerclasses", "held", {"metadata": {"finalizers": None}})
+    kube.delete("providerclasses", "held")
     assert left == before
 
 

@@ -287,8 +287,8 @@ async def _leave_namespace(tools: Tools, removal: Removal) -> None:
         found = await tools.patiently(lambda: tools.cluster.get(NAMESPACES, key))
     except NotFound:
         return
+    await _unmark(tools, found)
     if not removal.include_namespace:
-        await _unmark(tools, found)
         tools.say(
             f"kept      Namespace {key}: it has your Secrets and the record of this installation; "
             "--include-namespace deletes it"
