@@ -10,6 +10,7 @@ from banlieue.api.meta import Resource, format_time
 from banlieue.api.resources import (
     CAPI_MACHINES,
     NAMESPACES,
+    PROVIDER_CLASSES,
     PROVIDERS,
     ROLE_BINDINGS,
     ROLES,
@@ -261,6 +262,30 @@ async def test_what_somebody_adds_to_a_grant_is_taken_back(world: World) -> None
     await world.soon()
     assert world.granted() == {"db-data"}
     world.api.drop(ROLE_BINDINGS, Key.of(role))
+    await world.soon()
+    assert world.granted() == {"db-data"}
+
+
+async def test_a_binding_to_another_role_is_made_anew(world: World) -> None:
+    world.place("db")
+    await world.soon()
+    (role,) = world.roles()
+
+    def turn(obj: Obj) -> None:
+        obj["roleRef"] = {**obj["roleRef"], "kind": "ClusterRole", "name": "admin"}
+
+    world.api.edit(ROLE_BINDINGS, Key.of(role), turn)
+    await world.soon()
+    binding = world.api.peek(ROLE_BINDINGS, Key.of(role)) or {}
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", Key.of(role).name)
+    assert world.granted() == {"db-data"}
+
+
+async def test_a_class_that_cannot_be_read_holds_up_nobody(world: World) -> None:
+    world.api.put(
+        PROVIDER_CLASSES, {"metadata": {"name": "a-broken-one"}, "spec": {"backend": "x"}}
+    )
+    world.place("db")
     await world.soon()
     assert world.granted() == {"db-data"}
 

@@ -167,8 +167,16 @@ class GrantsReconciler:
 
     async def _bind(self, grant: _Grant, subject: Obj) -> float | None:
         binding = self._ctx.cache.get(ROLE_BINDINGS, grant.key)
+        reference = {"apiGroup": _RBAC, "kind": "Role", "name": grant.key.name}
+        if binding is not None and binding.get("roleRef") != reference:
+            # What a binding binds cannot be changed.
+            uid = binding["metadata"]["uid"]
+            log.warning(
+                "a grant bound another role; it is made anew", extra={"grant": str(grant.key)}
+            )
+            await self._ctx.api.delete(ROLE_BINDINGS, grant.key, uid=uid)
+            return _SOON
         if binding is None:
-            reference = {"apiGroup": _RBAC, "kind": "Role", "name": grant.key.name}
             body = {"roleRef": reference, "subjects": [subject]}
             return None if await self._create(grant, ROLE_BINDINGS, body) else _SOON
         known = [
@@ -222,8 +230,10 @@ class GrantsReconciler:
         """
         asked, now = self._index.kinds(namespace), self._ctx.clock.monotonic()
         for obj in self._ctx.cache.list(PROVIDER_CLASSES) if asked - self._kinds.keys() else ():
-            named = (obj.get("spec") or {}).get("machine") or {}
-            kind = GroupVersionKind.from_api(named).to_resource()
+            try:
+                kind = GroupVersionKind.from_api(obj["spec"]["machine"]).to_resource()
+            except (KeyError, ValidationError):
+                continue  # what the class says of itself is told elsewhere
             at = kind.group, kind.kind
             if at in asked and at not in self._kinds:
                 self._kinds[at], self._asked[at] = kind, now
