@@ -71,6 +71,7 @@ bench: setup tools ## Measure calls, writes and times; JSON into out/bench
 	@$(BIN)/python -m test.bench.scale
 	@$(BIN)/python -m test.bench.outage
 	@$(BIN)/python -m test.bench.three
+	@$(BIN)/python -m test.bench.fleet
 
 clean: ## Remove what was built in this tree; caches of other trees stay
 	@rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
