@@ -4,33 +4,11 @@ Two lists: an older Cluster API provider for vSphere, and programs over the same
 Each row that can happen to us names tests; the others say why they cannot.
 """
 
-import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One failure: what was seen, and the tests (`file::name`) or the reason why it cannot be."""
-
-    symptom: str
-    tests: tuple[str, ...] = ()
-    cannot: str = ""
-
-
-def shown(symptom: str, *tests: str) -> Row:
-    return Row(symptom, tests=tests)
-
-
-def cannot(symptom: str, why: str) -> Row:
-    return Row(symptom, cannot=why)
-
+from test.kit.knownfailures import Row, absent, cannot, shown
 
 DRIVER = "integration/test_vsphere_driver.py"
 FIELD = "integration/test_vsphere_field.py"
@@ -282,13 +260,4 @@ def test_no_row_is_left_out() -> None:
 def test_every_row_is_shown_or_says_why_not(row: Row) -> None:
     assert row.symptom
     assert bool(row.tests) != bool(row.cannot)
-    for test in row.tests:
-        file, _, name = test.partition("::")
-        assert name in _tests_of(file), f"{test} is not there (any more)"
-
-
-@cache
-def _tests_of(file: str) -> frozenset[str]:
-    tree = ast.parse((TESTS / file).read_text())
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))
+    assert not absent(row), "these tests are not there (any more)"
