@@ -196,12 +196,33 @@ def test_a_deleted_image_stops_its_import(bench: Bench, vcenter: VSphereTarget) 
     assert _named(vcenter, wanted.name) == []
 
 
+def test_a_copy_of_an_image_under_its_name_is_never_destroyed(
+    bench: Bench, vcenter: VSphereTarget
+) -> None:
+    """Copies copy the mark: one in another folder may be somebody's VM, with data of his."""
+    driver, where, vms = _driver(bench), _where(bench), vcenter.vcenter
+    with _mirror() as mirror:
+        image = _imported(bench, wanted := _wanted(mirror, "image.ova"))
+    vms.create_folder("/DC0/vm/theirs")
+    copy = vms.create_foreign_vm(wanted.name, folder="/DC0/vm/theirs", copy_of=image.handle)
+    assert copy.extra_config["banlieue.image"].startswith(wanted.name)
+    vms.destroy_vm(image.handle)
+    with bench.connect() as other:
+        assert isinstance(other, VSphereDriver)
+        with pytest.raises(NeedsOperator, match="left alone"):
+            bench.until("the refusal", lambda: other.delete_image(wanted.name, where) is None)
+    assert [vm.mo_ref for vm in _named(vcenter, wanted.name)] == [copy.mo_ref]
+    vms.destroy_vm(copy.mo_ref)
+    bench.until("the deletion", lambda: driver.delete_image(wanted.name, where) is None)
+
+
 @pytest.mark.parametrize(
     "method",
     [
         "CreateImportSpec",
         "ImportVApp",
         "HttpNfcLeaseComplete",
+        "ReconfigVM_Task",
         "CreateSnapshot_Task",
         "MarkAsTemplate",
         "Rename_Task",

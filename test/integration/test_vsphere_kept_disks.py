@@ -1,5 +1,6 @@
 """Kept disks on a vCenter: what was begun is undone, and an admin's hands are noticed."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -103,3 +104,39 @@ def test_a_kept_disk_that_an_admin_attached_is_left_to_him(
     assert refusal.value.reason is Reason.DISK_IN_USE
     assert "rescue" in refusal.value.message
     assert bench.state(other).power == PowerState.POWERED_OFF
+
+
+def test_the_note_of_a_template_moves_no_disk_of_another_vm(
+    bench: Bench, vcenter: VSphereTarget
+) -> None:
+    """The template was a VM of ours once, and released while a disk of it was on its way."""
+    victim = replace(bench.plan("victim"), power=PowerState.POWERED_OFF)
+    disk = bench.ensure(victim).disks[0].id
+    plan = bench.plan("copy")
+    assert plan.image is not None
+    note = {"banlieue.kept": json.dumps({"theirs": disk})}
+    golden = vcenter.vcenter.create_foreign_vm(
+        "golden", copy_of=plan.image.handle, extra_config=note
+    )
+    plan = replace(plan, image=replace(plan.image, handle=golden.mo_ref))
+    bench.ensure(plan)
+    follow(bench, plan)
+    assert _driver(bench).kept_disk(plan.ref.owner, "theirs") is None
+    assert bench.state(victim).disks[0].id == disk
+
+
+def test_an_old_note_moves_no_disk_that_is_attached_and_goes_with_the_mark(
+    bench: Bench, vcenter: VSphereTarget
+) -> None:
+    plan = replace(with_disks(bench.plan(), data=1), power=PowerState.POWERED_OFF)
+    ref = seen(plan, bench.ensure(plan))
+    disk = next(it for it in bench.state(plan).disks if it.name == "data")
+    assert ref.backend_id is not None
+    note = {"banlieue.kept": json.dumps({"old": disk.id})}
+    vcenter.vcenter.change_vm(ref.backend_id, extra_config=note)
+    driver = _driver(bench)
+    bench.run(plan, lambda: driver.remove_mark(ref))
+    assert driver.kept_disk(plan.ref.owner, "old") is None
+    (left,) = [vm for vm in vcenter.vcenter.vms() if vm.mo_ref == ref.backend_id]
+    assert "banlieue.kept" not in left.extra_config
+    assert disk.id in {it.id for it in bench.state(plan).disks}

@@ -61,6 +61,12 @@ def test_identity_and_mark_travel_in_the_creating_call() -> None:
     assert clone.power_on
 
 
+def test_a_clone_inherits_nothing_that_its_template_says_of_itself() -> None:
+    """A VM that was ours may be a template now, with a note of where its own disks are to go."""
+    found = options(build(plan(), target(), template()))
+    assert [found[f"banlieue.{key}"] for key in ("kept", "image", "tags")] == ["", "", ""]
+
+
 def test_a_machine_that_is_to_be_off_is_made_off() -> None:
     off = replace(plan(), power=PowerState.POWERED_OFF)
     assert not build(off, target(), template()).power_on

@@ -204,9 +204,13 @@ class DiskWork:
             raise Transient(
                 Reason.PROVIDER_BUSY, "the VM's host is not known yet; it is looked for again"
             )
+        # A snapshot that was gone back to brings an old note; what is attached now is in use.
+        used = {devices.disk_id(it) for it in devices.virtual_disks(live.found.get(DEVICES) or ())}
         for disk, source in files.items():
             target = kept.file(kept.store_of(source), mark.owner, disk)
-            if source != target and self.kept.is_there(source, datacenter):
+            if source in used or source == target:
+                continue
+            if self.kept.is_there(source, datacenter):
                 return self._move(live, KEEP, source, target, datacenter)
         if not clear:
             return None

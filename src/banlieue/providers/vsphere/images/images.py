@@ -11,7 +11,8 @@ from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import Found, find_child, moid, read
-from banlieue.providers.vsphere.images.sink import ImageSink, Place, Source
+from banlieue.providers.vsphere.hardware import devices
+from banlieue.providers.vsphere.images.sink import UUID, ImageSink, Place, Source
 from banlieue.providers.vsphere.images.specs import IMAGE_KEY, Wish
 from banlieue.providers.vsphere.places import stores
 from banlieue.providers.vsphere.places.inventory import (
@@ -54,6 +55,8 @@ _PATHS = (
     extra_config(IMAGE_KEY),
     "datastore",
     "config.files.vmPathName",
+    "config.hardware.device",
+    UUID,
 )
 
 
@@ -189,6 +192,7 @@ class Images:
                     f"the template {name} was not imported by this Provider and is left alone; "
                     "rename it on the vCenter",
                 )
+            _check_disks(found)
             self._check_unlinked(found)
             if self._once(vm, "destroy", lambda managed: managed.Destroy_Task()):
                 return ImportTask(name, poll_after=_SOON)
@@ -214,8 +218,8 @@ class Images:
                 if any(_directory(it) == directory for it in _parents(found)):
                     raise NeedsOperator(
                         Reason.IMAGE_IN_USE,
-                        f"VM {found.get('name')} is a linked clone of the image; delete it, or "
-                        "give it disks of its own by a migration to another datastore",
+                        f"VM {found.get('name')} has disks of the image, as a linked clone does; "
+                        "delete it, or give it disks of its own by a migration elsewhere",
                     )
 
     # One VM
@@ -315,14 +319,32 @@ def _nowhere(cluster: Cluster, problem: str) -> NeedsOperator:
 
 
 def _is_ours(found: Found, name: str) -> bool:
+    """Whether it is the image or its part: no copy of it, and no VM that somebody made of it."""
     option = found.get(extra_config(IMAGE_KEY))
-    return getattr(option, "value", None) == name
+    marked, _, uuid = str(getattr(option, "value", None) or "").partition(" ")
+    if found.get("config.template"):
+        return marked == name and uuid == found.get(UUID)
+    return marked == name and found.get("name") == name + _PART and uuid in {"", found.get(UUID)}
+
+
+def _check_disks(image: Found) -> None:
+    """Refuse to destroy disks that somebody attached to an image: they go with it."""
+    attached = image.get("config.hardware.device") or ()
+    path, name = image.get("config.files.vmPathName") or "", image.get("name") or ""
+    own = devices.own_disks(attached, path, name)
+    foreign = [devices.disk_id(it) for it in devices.virtual_disks(attached) if it not in own]
+    if foreign:
+        raise NeedsOperator(
+            Reason.IMAGE_IN_USE,
+            f"the template {name} has disks that were not imported with it "
+            f"({', '.join(foreign)}); detach them",
+        )
 
 
 def _parents(found: Found) -> Iterator[str]:
-    """The files that the disks of a VM hang on."""
+    """The files that the disks of a VM are, and hang on."""
     for device in found.get("config.hardware.device") or ():
-        backing = getattr(getattr(device, "backing", None), "parent", None)
+        backing = getattr(device, "backing", None)
         while backing is not None:
             yield str(getattr(backing, "fileName", "") or "")
             backing = getattr(backing, "parent", None)

@@ -32,6 +32,8 @@ from banlieue.sdk.image.transfers import Report
 SNAPSHOT = "banlieue"
 """The snapshot that linked clones of an imported image hang on."""
 
+UUID = "config.instanceUuid"
+
 _TASK_SECONDS = 1800.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 
@@ -105,6 +107,7 @@ class ImageSink:
                 raise formats.damaged(f"it lacks {lacking}")
             self._lease.complete()
             vm, self._lease = self._lease.vm, None
+            self._run(vm, self._marked(vm))
             self._run(vm, self._snapshot)
             self._call(vm, lambda managed: managed.MarkAsTemplate())
             self._run(vm, lambda managed: managed.Rename_Task(newName=self._wish.name))
@@ -245,6 +248,13 @@ class ImageSink:
 
     # Tasks, which the import's thread waits for
 
+    def _marked(self, vm: str) -> Callable[[Any], Any]:
+        """Writing on the VM that it is the image, and no copy of it will be."""
+        uuid = read(self._session, {vm: vim.VirtualMachine}, (UUID,))[0].get(UUID)
+        option = vim.option.OptionValue(key=specs.IMAGE_KEY, value=f"{self._wish.name} {uuid}")
+        spec = vim.vm.ConfigSpec(extraConfig=[option])
+        return lambda managed: managed.ReconfigVM_Task(spec=spec)
+
     def _snapshot(self, vm: Any) -> Any:  # noqa: ANN401 - a VirtualMachine and a Task
         return vm.CreateSnapshot_Task(
             name=SNAPSHOT, description="linked clones hang on it", memory=False, quiesce=False
@@ -270,10 +280,10 @@ class ImageSink:
             raise told.error
 
     def _destroy(self, vm: str) -> None:
-        """Destroy the part, as long as it is one."""
+        """Destroy the part, as long as it is one: a template is whole, and may be published now."""
         try:
-            found = read(self._session, {vm: vim.VirtualMachine}, ("name",))[0]
-            if found.get("name") == self._wish.part:
+            found = read(self._session, {vm: vim.VirtualMachine}, ("name", "config.template"))[0]
+            if found.get("name") == self._wish.part and found.get("config.template") is False:
                 self._run(vm, lambda managed: managed.Destroy_Task())
         except vmodl.fault.ManagedObjectNotFound:
             return

@@ -13,7 +13,9 @@ from banlieue.providers.vsphere.images import formats
 from banlieue.sdk.errors import InvalidSpec, NativeError
 
 IMAGE_KEY = "banlieue.image"
-"""Extra configuration of what was imported: the name it is published under."""
+"""Extra configuration of what was imported: the name it is published under, and, once it is whole,
+its own UUID. Copies copy the value, and are told from the image by the UUID.
+"""
 
 _GUEST = "otherLinux64Guest"
 _MEMORY_MIB = 1024

@@ -13,6 +13,7 @@ from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
 from banlieue.providers.vsphere.differing import CLONE_MODE, HARDWARE_VERSION
 from banlieue.providers.vsphere.hardware import cards, devices, disks
+from banlieue.providers.vsphere.images.specs import IMAGE_KEY
 from banlieue.providers.vsphere.models import RESERVED_EXTRA_CONFIG, CloneMode
 from banlieue.providers.vsphere.places import linking
 from banlieue.providers.vsphere.places.inventory import Datastore
@@ -20,11 +21,15 @@ from banlieue.providers.vsphere.places.placement import Plan, Target
 from banlieue.providers.vsphere.places.stores import Bus, Provisioning, Wish
 from banlieue.providers.vsphere.places.templates import Template
 from banlieue.providers.vsphere.vms import beside, guestinfo, shape
-from banlieue.providers.vsphere.watching.records import DISKS_KEY, MARK_KEY, NICS_KEY
+from banlieue.providers.vsphere.watching.records import DISKS_KEY, KEPT_KEY, MARK_KEY, NICS_KEY
 from banlieue.sdk.driver import DiskPlan, DiskState
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 
 _RESERVED = re.compile(RESERVED_EXTRA_CONFIG)
+_OF_TEMPLATE = dict.fromkeys((IMAGE_KEY, KEPT_KEY, beside.TAGS_KEY), "")
+"""What is written on a template about itself, and would be taken for the clone's: where disks of
+another VM go, above all. An empty value takes a key away.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +174,7 @@ def _options(plan: Plan, slots: devices.Slots) -> list[Any]:
         MARK_KEY: plan.mark.encode(),
         DISKS_KEY: devices.encode_slots(slots),
         NICS_KEY: cards.encode(cards.planned(plan.ref.uuid or "", plan.nics)),
+        **_OF_TEMPLATE,
         **beside.note(plan.tags),
     }
     return [vim.option.OptionValue(key=key, value=value) for key, value in values.items()]

@@ -24,6 +24,7 @@ from banlieue.providers.vsphere.vms.preparing import Preparing
 from banlieue.providers.vsphere.watching.records import (
     DISKS,
     DISKS_KEY,
+    KEPT_KEY,
     MARK_KEY,
     NICS,
     NICS_KEY,
@@ -295,7 +296,7 @@ class Work:
         if busy is not None:
             return busy
         # An empty value takes the key away.
-        keys = (MARK_KEY, DISKS_KEY, NICS_KEY, firstboot.STAGE_KEY)
+        keys = (MARK_KEY, DISKS_KEY, NICS_KEY, KEPT_KEY, firstboot.STAGE_KEY)
         gone = [vim.option.OptionValue(key=key, value="") for key in keys]
         return self.reconfigure(
             live.record.moid, "remove-mark", vim.vm.ConfigSpec(extraConfig=gone)
