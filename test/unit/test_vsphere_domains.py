@@ -3,7 +3,8 @@ import pytest
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.client.soap import Found
 from banlieue.providers.vsphere.places.domains import failure_domains
-from banlieue.providers.vsphere.places.inventory import Datastore, Inventory, Network, below, parse
+from banlieue.providers.vsphere.places.inventory import Datastore, Inventory, Network, below
+from banlieue.providers.vsphere.places.reading import parse
 from banlieue.sdk.driver import FailureDomain
 from test.kit.vsphere_places import by_id, host, inventory
 

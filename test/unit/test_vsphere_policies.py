@@ -9,8 +9,9 @@ from pyVmomi import vim
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.client import pbm
 from banlieue.providers.vsphere.client.soap import Found
-from banlieue.providers.vsphere.places.inventory import Inventory, parse
+from banlieue.providers.vsphere.places.inventory import Inventory
 from banlieue.providers.vsphere.places.policies import Policies, declared
+from banlieue.providers.vsphere.places.reading import parse
 from test.kit.vsphere_places import inventory
 
 Native = Any

@@ -21,9 +21,10 @@ from banlieue.providers.vsphere.images.images import Images
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.providers.vsphere.places import domains, privileges, sight
 from banlieue.providers.vsphere.places.folders import Folders, Home
-from banlieue.providers.vsphere.places.inventory import InventoryCache, read_inventory
+from banlieue.providers.vsphere.places.inventory import InventoryCache
 from banlieue.providers.vsphere.places.offers import Offers
 from banlieue.providers.vsphere.places.policies import Policies, declared
+from banlieue.providers.vsphere.places.reading import read_inventory
 from banlieue.providers.vsphere.places.references import References
 from banlieue.providers.vsphere.places.tagged import Tagged
 from banlieue.providers.vsphere.places.tagged import declared as named_tags
