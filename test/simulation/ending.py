@@ -4,7 +4,7 @@ from typing import Any
 
 from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
-from banlieue.sdk.identity import Mark
+from banlieue.sdk.identity import Mark, Owner, backend_name
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.faults import WorldFault
 from test.simulation import adoptions, data, platform
@@ -246,9 +246,10 @@ class Ending(Actor):
         return False
 
     def _name_kept(self, name: str) -> bool:
-        """Whether a VM that was left to its user still has the name on a backend."""
-        made = self.oracle.made.values()
-        return any(it.owner == name and (it.left or it.unmarked) for it in made)
+        """Whether a VM that was left to its user, or adopted since, has the name on a backend."""
+        owner = Owner(self.cluster.installation(), "VirtualMachine", NAMESPACE, name)
+        made, wanted = self.oracle.made.values(), backend_name(owner, 0)
+        return any(it.left or it.unmarked if it.owner == name else it.name == wanted for it in made)
 
     def _cannot_adopt(self, obj: Obj, vms: list[Made], reason: str) -> bool:
         """Whether it waits for a VM that is not there, or that another one has, which is right."""
