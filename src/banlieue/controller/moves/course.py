@@ -18,6 +18,7 @@ from enum import Enum, auto
 from banlieue.api.infrastructure.machine import Machine, Move, MoveRole, TeardownMode
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, ReadinessGate
+from banlieue.controller.infra.teardown import redoable
 
 SWITCH_SECONDS = 600
 """How long a new machine may take to be Ready once the old one is off, beyond its shutdown."""
@@ -305,7 +306,7 @@ def _forward(now: Situation, incoming: Machine) -> Next:
         incoming.spec.role is MoveRole.PREVIOUS or incoming.spec.epoch != now.record.epoch
     ):
         return Next(Step.TAKE_BACK)
-    if refused(incoming):
+    if redoable(incoming):
         return Next(Step.REPLACE)
     if now.fixed:
         first = _take_turns(now, incoming)
@@ -373,17 +374,6 @@ def is_ready(now: Situation, incoming: Machine) -> bool:
 def _provisioned(machine: Machine) -> bool:
     settled = machine.status.initialization
     return machine.spec.provider_id is not None and settled is not None and settled.provisioned
-
-
-def refused(machine: Machine) -> bool:
-    """Whether the backend refused the machine where it was placed, and nothing was ever made."""
-    told, placement = machine.status.create_refused, machine.spec.placement
-    return (
-        machine.spec.provider_id is None
-        and told is not None
-        and placement is not None
-        and told.failure_domain == placement.failure_domain
-    )
 
 
 def _held_off(now: Situation) -> bool:
