@@ -1,5 +1,6 @@
 """`banlieue bootstrap` on a real API server that nothing was installed on before."""
 
+import copy
 import subprocess
 import sys
 import zipfile
@@ -231,6 +232,44 @@ def test_an_upgrade_keeps_stored_objects_and_what_others_set(empty: Place) -> No
     forced = empty.succeed("operator", "--no-wait", "--force-conflicts", *newer)
     assert forced.output.splitlines()[-1] == f"{len(plan)} changed"
     assert kube.get("deployments", deployment[1], SYSTEM)["spec"]["replicas"] == 1
+
+
+def test_what_the_server_never_changes_is_made_anew_by_an_upgrade(installed: Place) -> None:
+    """An earlier version bound another role, or told its pods by other labels."""
+    kube = installed.kube
+    binding = kube.get("clusterrolebindings", "banlieue-system-controller")
+    deployment = kube.get("deployments", "banlieue-controller", SYSTEM)
+    older = [
+        {**binding, "roleRef": {**binding["roleRef"], "name": "banlieue-older"}},
+        copy.deepcopy(deployment),
+    ]
+    told = {"banlieue": "older"}
+    older[1]["spec"]["selector"] = {"matchLabels": told}
+    older[1]["spec"]["template"]["metadata"]["labels"] = told
+    for obj in older:
+        meta = obj["metadata"]
+        kept = {name: meta[name] for name in ("name", "namespace", "labels") if name in meta}
+        kube.delete(obj["kind"], meta["name"], meta.get("namespace"))
+        kube.create({key: it for key, it in obj.items() if key != "status"} | {"metadata": kept})
+    shown = installed.run("operator", "--diff")
+    assert "-  name: banlieue-older" in shown.output
+    said = installed.succeed("operator", "--no-wait", "--force-conflicts").output
+    assert said.splitlines()[-1].startswith("2 changed"), said
+    again = kube.get("clusterrolebindings", "banlieue-system-controller")
+    assert again["roleRef"] == binding["roleRef"]
+    now = kube.get("deployments", "banlieue-controller", SYSTEM)
+    assert now["spec"]["selector"] == deployment["spec"]["selector"]
+
+    meta = {"name": again["metadata"]["name"]}
+    kube.delete("clusterrolebindings", meta["name"])
+    foreign = {**again, "metadata": meta, "roleRef": {**binding["roleRef"], "name": "theirs"}}
+    kube.create(foreign)
+    refused = installed.run("operator", "--no-wait", "--force-conflicts")
+    assert refused.exit_code == 1
+    kept = kube.get("clusterrolebindings", meta["name"])["roleRef"]["name"]
+    assert kept == "theirs", "what is somebody else's is not deleted"
+    kube.delete("clusterrolebindings", meta["name"])
+    installed.succeed("operator", "--no-wait")
 
 
 def test_nobody_without_the_rights_changes_anything(installed: Place) -> None:

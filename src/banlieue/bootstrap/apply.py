@@ -8,7 +8,7 @@ from typing import Any, Final
 from banlieue.api import names
 from banlieue.bootstrap import leftovers, presence, readiness
 from banlieue.bootstrap.cluster import MANAGER, MANAGER_IN_USE, BootstrapError, Tools
-from banlieue.bootstrap.difference import difference, same
+from banlieue.bootstrap.difference import difference, must_be_new, same
 from banlieue.bootstrap.kinds import lost_fields
 from banlieue.bootstrap.objects import key_of, resource_of, title
 from banlieue.sdk.kube import Conflict, NotFound, Obj
@@ -99,7 +99,8 @@ async def differences(tools: Tools, plan: Sequence[Obj], *, force: bool) -> list
         await _check_conflicts(tools, plan, live)
     found = []
     for obj, before in zip(plan, live, strict=True):
-        after = await _offer(tools, obj, force=True, dry_run=True) if before else obj
+        offered = before is not None and not must_be_new(before, obj)
+        after = await _offer(tools, obj, force=True, dry_run=True) if offered else obj
         if text := difference(before, after):
             found.append(text)
     return found
@@ -133,7 +134,8 @@ def _check_kinds(plan: Sequence[Obj], live: Sequence[Obj | None]) -> None:
 
 
 async def _check_conflicts(tools: Tools, plan: Sequence[Obj], live: Sequence[Obj | None]) -> None:
-    there = [obj for obj, before in zip(plan, live, strict=True) if before is not None]
+    pairs = zip(plan, live, strict=True)
+    there = [obj for obj, before in pairs if before and not must_be_new(before, obj)]
     told = await asyncio.gather(*(_conflict(tools, obj) for obj in there))
     found = [text for text in told if text]
     if found:
@@ -175,6 +177,9 @@ async def _settled(tools: Tools, obj: Obj) -> Obj | None:
 
 
 async def _write(tools: Tools, obj: Obj, before: Obj | None, how: How, outcome: Outcome) -> None:
+    if before is not None and must_be_new(before, obj):
+        await leftovers.delete(tools, resource_of(obj), before)
+        await _settled(tools, obj)
     after = await _offer(tools, obj, force=how.force)
     if how.force:
         after = await _take_over(tools, after)

@@ -40,6 +40,22 @@ def same(before: Obj, after: Obj) -> bool:
     return _own(before) == _own(after)
 
 
+def must_be_new(live: Obj, wanted: Obj) -> bool:
+    """Whether an object of an earlier version has to go first: the server changes no such field.
+
+    What is not of an install of ours is never told to go.
+    """
+    labels = live["metadata"].get("labels") or {}
+    if labels.get("app.kubernetes.io/part-of") != "banlieue":
+        return False
+    if "roleRef" in wanted:
+        return bool(live.get("roleRef") != wanted["roleRef"])
+    if wanted["kind"] == "Deployment":
+        selector = (live.get("spec") or {}).get("selector")
+        return bool(selector != wanted["spec"]["selector"])
+    return False
+
+
 def _shown(obj: Obj | None) -> list[str]:
     if obj is None:
         return []
