@@ -17,6 +17,7 @@ from banlieue.providers.vsphere.backend import BACKEND
 from banlieue.providers.vsphere.client.creates import PER_TEMPLATE, Creates
 from banlieue.providers.vsphere.client.session import Timings
 from banlieue.providers.vsphere.driver import VSphereDriver, open_driver
+from banlieue.providers.vsphere.models import FolderPolicy
 from banlieue.sdk.driver import Bootstrap, MachineState, Task
 from banlieue.sdk.errors import (
     AbsenceUnproven,
@@ -30,7 +31,7 @@ from banlieue.sdk.errors import (
 from banlieue.sdk.powers import MarkRemover
 from banlieue.sdk.testing.conformance_target import AnyPlan, Bench, seen, unminted
 from test.kit.feed import Feed
-from test.kit.soaprules import black_hole, drop_reply, fault, half_body, http_status
+from test.kit.soaprules import black_hole, delay, drop_reply, fault, half_body, http_status
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
 from test.kit.waiting import wait_until
 
@@ -266,6 +267,27 @@ def test_absence_is_not_claimed_while_a_lost_call_may_arrive(target: VSphereTarg
             with pytest.raises(AbsenceUnproven):
                 driver.observe(ref)
         wait_until(lambda: _absent(driver, plan), PATIENCE, "the lost call to be given up")
+
+
+def test_what_comes_before_the_call_is_no_part_of_how_long_it_may_arrive(
+    target: VSphereTarget,
+) -> None:
+    """A vCenter that takes long to make the folder may still take long over the clone."""
+    creates = Creates(monotonic, 3.0)
+    with quick_driver(target, creates) as driver:
+        plan = Bench(target, driver).plan()
+        spec = plan.spec.model_copy(
+            update={"folder": plan.ref.name, "folder_policy": FolderPolicy.CREATE}
+        )
+        plan = replace(plan, spec=spec)
+        target.proxy.add(delay("CreateFolder", 0.5, count=1))
+        target.proxy.add(drop_reply("CloneVM_Task", count=1))
+        before = monotonic()
+        with pytest.raises(Unreachable):
+            driver.create(plan)
+        (lost,) = creates.lost()
+        assert lost.since - before >= 0.5
+        wait_until(lambda: driver.observe(plan.ref), PATIENCE, "the VM that was made")
 
 
 def _absent(driver: VSphereDriver, plan: AnyPlan) -> bool:

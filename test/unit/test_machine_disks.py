@@ -251,6 +251,18 @@ async def test_a_disk_of_an_object_that_was_lost_is_kept_as_nobody_knows_what_wa
     assert told_events(bench)
 
 
+async def test_a_disk_that_the_image_brought_goes_with_its_vm(bench: MachineBench) -> None:
+    bench.make_machine(disks=[ROOT, data(5)])
+    await bench.run()
+    disks(bench)["data"].name = "image-1"
+    bench.edit(disks=[ROOT])
+    await bench.run()
+    bench.delete()
+    await bench.run()
+    assert bench.vms() == []
+    assert kept(bench) == {}
+
+
 @pytest.mark.parametrize(("mode", "stopped"), [("Soft", "shutdown"), ("Hard", "power_off")])
 async def test_a_guest_is_stopped_before_its_disk_is_taken_off(
     bench: MachineBench, mode: str, stopped: str

@@ -146,6 +146,13 @@ def test_data_disks_get_free_slots_and_are_remembered() -> None:
     assert [state.name for state in clone.disks][:3] == ["root", "image-1", "data-0"]
 
 
+def test_no_disk_takes_the_name_of_one_that_the_image_brings() -> None:
+    """It would be destroyed, or kept, in its place."""
+    disks = (DiskPlan("root", 10, {}), DiskPlan("image-1", 5, {}))
+    with pytest.raises(InvalidSpec, match="choose another"):
+        build(replace(plan(), disks=disks), target(disks=2), template())
+
+
 def test_what_cannot_be_honoured_is_refused() -> None:
     unsized = replace(plan(), disks=(*plan().disks, DiskPlan("data", None, {})))
     with pytest.raises(InvalidSpec):

@@ -11,7 +11,7 @@ from banlieue.api.infrastructure.machine import MoveRole
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.types import ReclaimPolicy
 from banlieue.sdk import shape
-from banlieue.sdk.disks import disk_in_use, disk_not_found, disk_not_reachable
+from banlieue.sdk.disks import disk_in_use, disk_not_found, disk_not_reachable, is_of_image
 from banlieue.sdk.driver import DiskRemoval, Driver, FailureDomain, Task
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 from banlieue.sdk.identity import Owner
@@ -81,7 +81,8 @@ def retained(scope: Scope) -> dict[str, str]:
     """The disks that outlive the machine, and the ids they are kept under.
 
     So does one that nobody lists or ever took off the list: what was to become of it went with an
-    object that was lost, and the one that found the VM again knows nothing of it.
+    object that was lost, and the one that found the VM again knows nothing of it. Disks that the
+    image brought are never listed, and go with their VM.
     """
     kept = {name: _id(scope, name, None) for name in _unlisted(scope)}
     kept |= {
@@ -99,7 +100,8 @@ def _unlisted(scope: Scope) -> set[str]:
         return set()
     known = {disk.name for disk in wanted(scope)} | {gone.name for gone in spec.removed_disks}
     there = {disk.name for disk in (seen.disks if seen else ()) if disk.name is not None}
-    return there - known - disks_it_had(spec)
+    came = {name for name in there if is_of_image(name)}
+    return there - known - disks_it_had(spec) - came
 
 
 def _id(scope: Scope, name: str, existing: str | None) -> str:

@@ -10,6 +10,7 @@ from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.hardware import devices
 from banlieue.providers.vsphere.places.inventory import Datastore
 from banlieue.providers.vsphere.places.stores import Bus, Provisioning, Wish
+from banlieue.sdk.disks import check_name
 from banlieue.sdk.driver import DiskPlan, DiskRemoval
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 
@@ -218,6 +219,7 @@ def _additions(
     free = Slots(vm.devices, slots)
     added = []
     for number, disk in enumerate(made):
+        check_name(disk.name)
         if disk.size_gib is None:
             raise InvalidSpec(
                 Reason.INVALID_CONFIGURATION, f"disk {disk.name}: sizeGiB must be set"

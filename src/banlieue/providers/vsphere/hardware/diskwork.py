@@ -19,7 +19,7 @@ from banlieue.providers.vsphere.places.stores import Wish
 from banlieue.providers.vsphere.vms import obstacles
 from banlieue.providers.vsphere.vms.machines import Live
 from banlieue.providers.vsphere.watching.records import DISKS, DISKS_KEY, KEPT, KEPT_KEY, SNAPSHOTS
-from banlieue.sdk.disks import disk_in_use, disk_not_found
+from banlieue.sdk.disks import check_name, disk_in_use, disk_not_found
 from banlieue.sdk.driver import DiskPlan, MachineRef, Task
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Transient
 from banlieue.sdk.identity import Mark, Owner, valid_mark
@@ -136,6 +136,7 @@ class DiskWork:
         where: tuple[Inventory, Cluster],
     ) -> Task:
         """Take the file into the VM's own directory, then attach it from there."""
+        check_name(disk.name)
         owner, wanted = plan.ref.owner, disk.existing or ""
         places, cluster = where
         datacenter = places.datacenters[cluster.datacenter]

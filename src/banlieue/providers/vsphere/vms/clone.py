@@ -22,6 +22,7 @@ from banlieue.providers.vsphere.places.stores import Bus, Provisioning, Wish
 from banlieue.providers.vsphere.places.templates import Template
 from banlieue.providers.vsphere.vms import beside, guestinfo, shape
 from banlieue.providers.vsphere.watching.records import DISKS_KEY, KEPT_KEY, MARK_KEY, NICS_KEY
+from banlieue.sdk.disks import check_name, image_disk
 from banlieue.sdk.driver import DiskPlan, DiskState
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 
@@ -198,7 +199,7 @@ class _Disks:
             )
         self._names[root.slot] = plan.disks[0].name if plan.disks else "root"
         for number, disk in enumerate(template.disks[1:], start=1):
-            self._names[disk.slot] = f"image-{number}"
+            self._names[disk.slot] = image_disk(number)
         self._sizes = {disk.slot: disk.size_gib for disk in template.disks}
         size = linking.grown_gib(plan.disks, template)
         if size is not None and not linked:
@@ -207,6 +208,7 @@ class _Disks:
         self._free = disks.Slots(template.devices, self._names)
         self._root_store = target.datastores[0].id
         for number, disk_plan in enumerate(plan.disks[1:], start=1):
+            check_name(disk_plan.name)
             if disk_plan.existing is None:
                 self._add(disk_plan, target.datastores[number], target.wish(number))
         self.changes = [*self._free.changes, *self.changes]

@@ -90,6 +90,9 @@ class Making:
     def _send(self, request: Clone, create: Create) -> Task:
         def send(login: Login) -> str:
             source = vim.VirtualMachine(request.template, login.ops)
+            # What came before, such as a folder or a login, is no part of how long a call may
+            # still arrive after its reply was lost.
+            create.since = self.monotonic()
             return moid(
                 source.CloneVM_Task(
                     folder=vim.Folder(request.folder, login.ops),
