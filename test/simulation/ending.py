@@ -270,7 +270,9 @@ class Ending(Actor):
             for provider in self.cluster.api.look(PROVIDERS)
         )
         provisioned = ((obj.get("status") or {}).get("initialization") or {}).get("provisioned")
-        return leaving and not provisioned
+        anew = obj["spec"].get("onMissing") == "Recreate"  # its VM is gone, and it gets no new one
+        told = _condition(obj, "Ready").get("reason") == "ProviderDeleting"
+        return leaving and (not provisioned or (anew and told))
 
     def _wrong_with_vm(self, name: str, obj: Obj, vms: list[Made]) -> list[str]:
         if len(vms) != 1:

@@ -213,6 +213,7 @@ FOUND_BY = {
     "destroy_adopted": 96,
     "change_in_drills": 36,
     "look_in_one_kind": 32,
+    "destroy_retained": 626,
 }
 """Bugs that general schedules find, with a seed that did; another one may after any change."""
 
