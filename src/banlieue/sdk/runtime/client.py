@@ -1,13 +1,13 @@
 """The API client over `kubernetes.aio`: plain objects in and out, errors by kind."""
 
 import copy
-import json
 import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 from kubernetes.aio.client import ApiClient as LibraryClient
@@ -16,7 +16,7 @@ import banlieue
 from banlieue.api.meta import Resource
 from banlieue.sdk import kube
 from banlieue.sdk.kube import Key, Obj
-from banlieue.sdk.runtime import passes
+from banlieue.sdk.runtime import passes, wire
 from banlieue.sdk.runtime.cache import Identity, Writer
 from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close_connector
 from banlieue.sdk.runtime.metrics import Metrics
@@ -32,19 +32,6 @@ TIMEOUT = 30.0
 CONNECT_TIMEOUT = 5.0
 _LIST_ATTEMPTS = 3
 _CONNECTIONS = 100
-
-_OK = 200
-_REDIRECT = 300
-_BAD_REQUEST = 400
-_UNAUTHORIZED = 401
-_FORBIDDEN = 403
-_NOT_FOUND = 404
-_TIMEOUT = 408
-_CONFLICT = 409
-_GONE = 410
-_INVALID = 422
-_TOO_MANY = 429
-_SERVER_ERROR = 500
 
 
 class WriteLog(Protocol):
@@ -108,7 +95,7 @@ class KubeClient:
 
     async def get(self, resource: Resource, key: Key) -> Obj:
         """Read one object live."""
-        return await self._request("GET", _path(resource, key.namespace, key.name))
+        return await self._request("GET", wire.path(resource, key.namespace, key.name))
 
     async def list(
         self,
@@ -119,7 +106,7 @@ class KubeClient:
         field_selector: str = "",
     ) -> list[Obj]:
         """Read all matching objects live, page by page; an empty namespace means all."""
-        query = _selectors(label_selector, field_selector)
+        query = wire.selectors(label_selector, field_selector)
         # Items of a list come without their type.
         return list(
             await self._items(resource, namespace, query, JSON, lambda it: _typed(resource, it))
@@ -134,7 +121,7 @@ class KubeClient:
         field_selector: str = "",
     ) -> dict[Key, Identity]:
         """Read uid and version of all matching objects live, without their bodies."""
-        query = _selectors(label_selector, field_selector)
+        query = wire.selectors(label_selector, field_selector)
         found = await self._items(resource, namespace, query, METADATA_LIST, _identity)
         return dict(found)
 
@@ -150,7 +137,7 @@ class KubeClient:
     async def create(self, resource: Resource, obj: Obj, *, manager: str) -> Obj:
         """POST; raises `AlreadyExists`."""
         key = Key.of(obj)
-        path = _path(resource, key.namespace)
+        path = wire.path(resource, key.namespace)
         target = _Target(resource, key, path, {"fieldManager": manager})
         return await self._write("POST", target, _typed(resource, obj))
 
@@ -159,7 +146,7 @@ class KubeClient:
     ) -> Obj:
         """Server-side apply of the manager's complete set, forced on its own fields."""
         key = Key.of(obj)
-        path = _path(resource, key.namespace, key.name, subresource)
+        path = wire.path(resource, key.namespace, key.name, subresource)
         query = {"fieldManager": manager, "force": "true"}
         target = _Target(resource, key, path, query)
         return await self._write("PATCH", target, _typed(resource, obj), content=APPLY)
@@ -181,7 +168,7 @@ class KubeClient:
             Conflict: another manager owns a field with another value; the message names both.
         """
         key = Key.of(obj)
-        path = _path(resource, key.namespace, key.name)
+        path = wire.path(resource, key.namespace, key.name)
         query = {"fieldManager": manager, **({"force": "true"} if force else {})}
         if dry_run:
             query["dryRun"] = "All"
@@ -207,12 +194,12 @@ class KubeClient:
         subresource: str = "",
     ) -> Obj:
         """JSON patch; a failed `test` raises `Conflict`."""
-        path = _path(resource, key.namespace, key.name, subresource)
+        path = wire.path(resource, key.namespace, key.name, subresource)
         target = _Target(resource, key, path, {"fieldManager": manager})
         body = [dict(op) for op in ops]
         try:
             return await self._write("PATCH", target, body, content=JSON_PATCH)
-        except _PatchNotApplied as e:
+        except wire.PatchNotApplied as e:
             raise kube.Conflict(e.status, "Conflict", f"patch of {key}: {e.message}") from e
 
     async def delete(
@@ -224,7 +211,7 @@ class KubeClient:
         given = {name: value for name, value in preconditions.items() if value}
         if given:
             body["preconditions"] = given
-        path = _path(resource, key.namespace, key.name)
+        path = wire.path(resource, key.namespace, key.name)
         await self._write("DELETE", _Target(resource, key, path, {}), body)
 
     async def _items(
@@ -237,11 +224,11 @@ class KubeClient:
     ) -> Sequence[T]:
         for _ in range(_LIST_ATTEMPTS):
             try:
-                return await self._pages(_path(resource, namespace), query, accept, taken)
+                return await self._pages(wire.path(resource, namespace), query, accept, taken)
             except kube.ApiError as e:
-                if e.status != _GONE:
+                if e.status != HTTPStatus.GONE:
                     raise
-        raise kube.Unavailable(_GONE, "the list expired while it was read")
+        raise kube.Unavailable(HTTPStatus.GONE, "the list expired while it was read")
 
     async def _pages(
         self, path: str, query: dict[str, str], accept: str, taken: Callable[[Obj], T]
@@ -297,13 +284,13 @@ class KubeClient:
         if body is not None:
             headers["Content-Type"] = content
         status, data, retry_after = await self._send(method, url, headers, body)
-        if status == _UNAUTHORIZED:
+        if status == HTTPStatus.UNAUTHORIZED:
             await self._reload()
             status, data, retry_after = await self._send(method, url, headers, body)
-        answer = _parse(data)
-        if _OK <= status < _REDIRECT:
+        answer = wire.parse(data)
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             return answer
-        raise _error(status, answer, retry_after)
+        raise wire.error(status, answer, retry_after)
 
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: object
@@ -325,81 +312,18 @@ class KubeClient:
             text = str(e) or type(e).__name__
             raise kube.Unavailable(0, f"{method} did not get an answer: {text}") from e
         self._metrics.requests.labels(str(response.status), method).inc()
-        return response.status, data, _retry_after(response.headers.get("Retry-After"))
+        return response.status, data, wire.retry_after(response.headers.get("Retry-After"))
 
     async def _reload(self) -> None:
         try:
             await self._connection.reload()
         except NoConnectionError as e:
-            raise kube.Unavailable(_UNAUTHORIZED, str(e)) from e
-
-
-class _PatchNotApplied(kube.Invalid):
-    """422 of a JSON patch whose operations did not fit the object."""
-
-
-def _path(resource: Resource, namespace: str, name: str = "", subresource: str = "") -> str:
-    parts = [f"/apis/{resource.group}" if resource.group else "/api", resource.version]
-    if resource.namespaced and namespace:
-        parts += ["namespaces", quote(namespace, safe="")]
-    parts.append(resource.plural)
-    if name:
-        parts.append(quote(name, safe=""))
-    if subresource:
-        parts.append(subresource)
-    return "/".join(parts)
+            raise kube.Unavailable(HTTPStatus.UNAUTHORIZED, str(e)) from e
 
 
 def _identity(obj: Obj) -> tuple[Key, Identity]:
     return Key.of(obj), Identity.of(obj)
 
 
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    query = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {name: value for name, value in query.items() if value}
-
-
 def _typed(resource: Resource, obj: Obj) -> Obj:
     return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-
-
-def _parse(data: bytes) -> Obj:
-    try:
-        answer = json.loads(data)
-    except ValueError:
-        return {"message": data[:200].decode(errors="replace")}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _retry_after(header: str | None) -> float | None:
-    try:
-        return float(header) if header else None
-    except ValueError:
-        return None
-
-
-def _names_another_object(details: Mapping[str, Any]) -> bool:
-    """Whether a write named an object that another one has replaced."""
-    return {cause.get("field") for cause in details.get("causes") or ()} == {"metadata.uid"}
-
-
-def _error(status: int, answer: Mapping[str, Any], retry_after: float | None) -> kube.ApiError:
-    reason, message = answer.get("reason") or "", answer.get("message") or f"HTTP {status}"
-    details = answer.get("details") or {}
-    if status in (_TOO_MANY, _UNAUTHORIZED, _TIMEOUT) or status >= _SERVER_ERROR:
-        return kube.Unavailable(status, message, retry_after or details.get("retryAfterSeconds"))
-    if status == _CONFLICT and reason == "AlreadyExists":
-        return kube.AlreadyExists(status, reason, message)
-    if status == _INVALID and _names_another_object(details):
-        return kube.Conflict(status, reason, message)
-    if status == _INVALID and not details.get("kind"):
-        # Validation names the kind; a patch that does not fit has nothing to name.
-        return _PatchNotApplied(status, reason, message)
-    kinds: dict[int, type[kube.ApiError]] = {
-        _NOT_FOUND: kube.NotFound,
-        _CONFLICT: kube.Conflict,
-        _FORBIDDEN: kube.Forbidden,
-        _INVALID: kube.Invalid,
-        _BAD_REQUEST: kube.Invalid,
-    }
-    return kinds.get(status, kube.ApiError)(status, reason, message)

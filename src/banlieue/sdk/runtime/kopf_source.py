@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,12 +34,6 @@ _STOP_WAIT = 15.0
 _FIRST_BACKOFF = 0.2
 _MAX_BACKOFF = 5.0
 _READ_BUFFER = 2**21
-
-_OK = 200
-_REFUSED = 400
-_UNAUTHORIZED = 401
-_NOT_FOUND = 404
-_GONE = 410
 
 
 class KopfSource:
@@ -280,25 +275,25 @@ class _Run:
     ) -> aiohttp.ClientResponse:
         """Authorize, count, and keep answers that are no reason to end away from kopf."""
         response = await self._authorized(request, handler)
-        if response.status == _UNAUTHORIZED:
+        if response.status == HTTPStatus.UNAUTHORIZED:
             response.release()
             await self._reload_credentials()
             response = await self._authorized(request, handler)
         url, status = urlsplit(str(request.url)), response.status
         of_kind = url.path.endswith(f"/{self._stream.resource.plural}")
-        if status >= _REFUSED:
+        if status >= HTTPStatus.BAD_REQUEST:
             self._mailbox.trouble(f"{request.method} {url.path}: HTTP {status}")
-        if status == _UNAUTHORIZED:
+        if status == HTTPStatus.UNAUTHORIZED:
             # kopf would give up at once; as a lost connection it is tried again without end.
             response.release()
             raise aiohttp.ClientConnectionError("credentials refused")
-        if status == _GONE and of_kind:
+        if status == HTTPStatus.GONE and of_kind:
             # An expired page of a list; kopf would give up at once instead of listing again.
             response.release()
             raise aiohttp.ClientPayloadError("the list expired while it was read")
-        if status == _NOT_FOUND and of_kind:
+        if status == HTTPStatus.NOT_FOUND and of_kind:
             self._kind_gone = True
-        if status == _OK and of_kind:
+        if status == HTTPStatus.OK and of_kind:
             watches = request.url.query.get("watch")
             (self._mailbox.watching if watches else self._mailbox.listed)()
         return response

@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from random import Random
 from typing import Any
-from urllib.parse import quote
 
 import aiohttp
 
 from banlieue.sdk.kube import Obj
+from banlieue.sdk.runtime import wire
 from banlieue.sdk.runtime.client import CONNECT_TIMEOUT, TIMEOUT
 from banlieue.sdk.runtime.connection import Connection, NoConnectionError, close_connector
 from banlieue.sdk.runtime.metrics import Metrics
@@ -137,7 +137,8 @@ class _Run:
         self._sink = sink
         self._asking = asking
         self._rng = rng
-        self._path = _path(stream)
+        self._path = wire.path(stream.resource, stream.namespace)
+        self._selected = wire.selectors(stream.label_selector, stream.field_selector)
         self._version = ""
         self._failures = 0
 
@@ -168,7 +169,7 @@ class _Run:
         """Hand over everything there is; the version the list was taken at."""
         version, token = "", ""
         while True:
-            query = {**self._selectors(), "limit": str(_PAGE)}
+            query = {**self._selected, "limit": str(_PAGE)}
             if token:
                 query["continue"] = token
             async with self._asking.get(self._path, query, total=TIMEOUT) as response:
@@ -197,7 +198,7 @@ class _Run:
         A connection that breaks off is no trouble before a new one does not come about.
         """
         query = {
-            **self._selectors(),
+            **self._selected,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
@@ -230,21 +231,6 @@ class _Run:
         self._failures += 1
         await asyncio.sleep(at_least + self._rng.uniform(ceiling / 2, ceiling))
 
-    def _selectors(self) -> dict[str, str]:
-        selectors = {
-            "fieldSelector": self._stream.field_selector,
-            "labelSelector": self._stream.label_selector,
-        }
-        return {name: value for name, value in selectors.items() if value}
-
-
-def _path(stream: Stream) -> str:
-    resource = stream.resource
-    parts = [f"/apis/{resource.group}" if resource.group else "/api", resource.version]
-    if stream.namespace:
-        parts += ["namespaces", quote(stream.namespace, safe="")]
-    return "/".join([*parts, resource.plural])
-
 
 def _check(path: str, response: aiohttp.ClientResponse) -> None:
     """Raises what an answer other than 200 means."""
@@ -254,8 +240,5 @@ def _check(path: str, response: aiohttp.ClientResponse) -> None:
         raise KindGoneError(path)
     if response.status == HTTPStatus.GONE:
         raise _Expired
-    try:
-        retry_after = float(response.headers.get("Retry-After") or 0.0)
-    except ValueError:
-        retry_after = 0.0
-    raise _Refused(f"GET {path}: HTTP {response.status}", retry_after)
+    retry_after = wire.retry_after(response.headers.get("Retry-After"))
+    raise _Refused(f"GET {path}: HTTP {response.status}", retry_after or 0.0)
