@@ -17,7 +17,8 @@ from banlieue.sdk.kube import Key
 from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider.feed import FeedLoop
 from banlieue.sdk.provider.ports import OpenProvider
-from banlieue.sdk.provider.session import ProviderSession, Seams, Served
+from banlieue.sdk.provider.seams import Seams, Served
+from banlieue.sdk.provider.session import ProviderSession
 from banlieue.sdk.testing.fakes import FakeClock, InlinePool
 from banlieue.sdk.testing.scripted import ScriptedEndpoint, scripted_backend
 from test.kit.waiting import wait_until_async

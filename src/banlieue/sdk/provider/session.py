@@ -6,11 +6,9 @@ reconciler's.
 """
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from random import Random
-from typing import Any, Protocol, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Provider, ProviderMode
@@ -22,10 +20,9 @@ from banlieue.sdk.kube import Key
 from banlieue.sdk.powers import ChangeFeed, Changes
 from banlieue.sdk.provider.breaker import Breaker, Permit
 from banlieue.sdk.provider.connection import login_digest, session_digest
-from banlieue.sdk.provider.domains import Domains
 from banlieue.sdk.provider.feed import LOCKOUT_PAUSE, POLL, FeedLoop
 from banlieue.sdk.provider.opened import Opened, Retired
-from banlieue.sdk.reconcile import Clock, RunInThread
+from banlieue.sdk.provider.seams import Seams, Served
 
 T = TypeVar("T")
 
@@ -40,62 +37,6 @@ LOGOUT_TIMEOUT = 5.0
 
 _REFUSALS = {Reason.PROVIDER_AUTH_FAILED: LOCKOUT_PAUSE, Reason.PROVIDER_TLS_INVALID: 30.0}
 """Seconds without a login after a refusal: accounts get locked, certificates do not."""
-
-
-class Pool(RunInThread, Protocol):
-    """The bounded executor of one endpoint, 8 workers by default."""
-
-    def close(self) -> None:
-        """Take no more calls; those under way end by themselves."""
-
-
-class StartThread(Protocol):
-    """Starts the thread of a feed; injected so that a simulator can step the feed instead."""
-
-    def __call__(self, feed: FeedLoop, *, name: str) -> None:
-        """Run the feed in a daemon thread of that name."""
-
-
-class Listener(Protocol):
-    """Who is told what happens to a session. Called on the event loop, total, await-free."""
-
-    def changed(self, provider: Key, changes: Changes) -> None:
-        """Something moved on the backend."""
-
-    def unsettled(self, provider: Key) -> None:
-        """The session was lost, refused or found again; its Provider wants a pass."""
-
-
-def start_thread(feed: FeedLoop, *, name: str) -> None:
-    """The `StartThread` of a real process."""
-    threading.Thread(target=feed.run, name=name, daemon=True).start()
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What the Provider reconciler last found out; replaced whole.
-
-    `trusted` tells that the backend that answers is the recorded one, or an accepted one;
-    `suspended` that the whole class is paused or the Provider may not be served as it is written.
-    """
-
-    provider: Provider
-    identity: str = ""
-    trusted: bool = False
-    suspended: bool = False
-    domains: Domains = field(default_factory=Domains)
-
-
-@dataclass(frozen=True, slots=True)
-class Seams:
-    """What a session needs from outside; `leased` tells whether the Provider's Lease is ours."""
-
-    pool: Pool
-    clock: Clock
-    rng: Random
-    listener: Listener
-    leased: Callable[[], bool]
-    start: StartThread = start_thread
 
 
 class _LeaseLost(Exception):

@@ -11,14 +11,8 @@ from banlieue.sdk.driver import FailureDomain
 from banlieue.sdk.errors import DriverError
 from banlieue.sdk.kube import Key
 from banlieue.sdk.powers import Changes
-from banlieue.sdk.provider.session import (
-    Pool,
-    ProviderSession,
-    Seams,
-    Served,
-    StartThread,
-    start_thread,
-)
+from banlieue.sdk.provider.seams import Pool, Seams, Served, StartThread, start_thread
+from banlieue.sdk.provider.session import ProviderSession
 from banlieue.sdk.reconcile import Clock
 
 ChangeListener = Callable[[Key, Changes], None]

@@ -20,7 +20,7 @@ from banlieue.sdk.provider import in_use
 from banlieue.sdk.provider import reconciler as providers
 from banlieue.sdk.provider.leases import MakeCandidate, ProviderLeases
 from banlieue.sdk.provider.reconciler import ProviderReconciler
-from banlieue.sdk.provider.session import Pool, StartThread, start_thread
+from banlieue.sdk.provider.seams import Pool, StartThread, start_thread
 from banlieue.sdk.provider.sessions import ProviderSessions
 from banlieue.sdk.reconcile import (
     Change,
