@@ -11,7 +11,7 @@ from typing import Any
 
 from banlieue.api.infrastructure.machine import Instance
 from banlieue.api.reasons import EventReason, Reason
-from banlieue.sdk import installation, tenancy
+from banlieue.sdk import tenancy
 from banlieue.sdk.driver import Driver, Task
 from banlieue.sdk.errors import DriverError, Foreign, InvalidSpec
 from banlieue.sdk.identity import Mark, valid_mark
@@ -63,13 +63,9 @@ async def _allowed(scope: Scope) -> Outcome:
 
 async def _know_owner(scope: Scope) -> Outcome:
     """Whose mark would be the machine's own?"""
-    known = await installation.read_live(scope.ctx.api, scope.installation_namespace)
-    if known is None:
-        return Wait(
-            Reason.INSTALLATION_UNCONFIRMED,
-            "ConfigMap banlieue-installation is missing; the controller makes it when it starts",
-            5.0,
-        )
+    known = await life.known_installation(scope)
+    if isinstance(known, Wait):
+        return known
     scope.owner = owner_of(scope.machine, known.id)
     return CONTINUE
 

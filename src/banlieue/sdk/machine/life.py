@@ -18,6 +18,7 @@ from banlieue.sdk.driver import RESTART, Driver, MachinePlan, MachineRef, Machin
 from banlieue.sdk.errors import DriverError, FieldLacks, NeedsOperator
 from banlieue.sdk.features import unhonoured
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
+from banlieue.sdk.installation import Installation
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import disks, drift, epochs, plan, stopped, writes
 from banlieue.sdk.machine.bootstrap import read_bootstrap
@@ -209,6 +210,16 @@ async def _fields_permitted(scope: Scope) -> Outcome:
     return CONTINUE
 
 
+async def known_installation(scope: Scope) -> Installation | Wait:
+    """Whose machines are these? Confirmed or not."""
+    known = await installation.read_live(scope.ctx.api, scope.installation_namespace)
+    return known or Wait(
+        Reason.INSTALLATION_UNCONFIRMED,
+        "ConfigMap banlieue-installation is missing; the controller makes it when it starts",
+        5.0,
+    )
+
+
 async def may_change(scope: Scope) -> Outcome:
     """May anything on the backend be changed or destroyed by this process at all?
 
@@ -217,13 +228,9 @@ async def may_change(scope: Scope) -> Outcome:
     """
     if not scope.open.writable:
         return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused or read-only", SLOW)
-    known = await installation.read_live(scope.ctx.api, scope.installation_namespace)
-    if known is None:
-        return Wait(
-            Reason.INSTALLATION_UNCONFIRMED,
-            "ConfigMap banlieue-installation is missing; the controller makes it when it starts",
-            5.0,
-        )
+    known = await known_installation(scope)
+    if isinstance(known, Wait):
+        return known
     if not known.confirmed:
         return Wait(
             Reason.INSTALLATION_UNCONFIRMED,
