@@ -249,6 +249,8 @@ def test_a_pod_gets_at_nothing_but_its_account(
             }
         },
         {"securityContext": None},
+        {"securityContext": {"allowPrivilegeEscalation": False, "runAsNonRoot": False}},
+        {"ports": [{"containerPort": 8080, "hostPort": 8080}]},
     ],
     ids=str,
 )
@@ -260,6 +262,30 @@ def test_a_container_takes_nothing_from_secrets_and_has_no_privileges(
     obj["spec"]["template"]["spec"]["containers"][0].update(given)
     with refused("a provider's container takes nothing"):
         me.create(obj, dry_run=True)
+
+
+def network_policy(namespace: str, selector: Object) -> Object:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"namespace": namespace, "name": NAME},
+        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{}]},
+    }
+
+
+@pytest.mark.security("3.4")
+def test_a_network_policy_opens_nothing_for_the_pods_of_others(me: Kube) -> None:
+    own = {"app.kubernetes.io/component": "provider", "app.kubernetes.io/instance": NAME}
+    me.create(network_policy(TENANT, {"matchLabels": own}), dry_run=True)
+    for selector in (
+        {},
+        {"matchLabels": {"app": "web"}},
+        {"matchLabels": {**own, "app.kubernetes.io/instance": "web"}},
+        {"matchLabels": {"app.kubernetes.io/instance": NAME}},
+        {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+    ):
+        with refused("for the pods of the provider it is called by"):
+            me.create(network_policy(TENANT, selector), dry_run=True)
 
 
 @pytest.mark.security("3.1")
