@@ -166,7 +166,9 @@ class Ending(Actor):
         """Users delete everything."""
         for obj in self.cluster.virtual_machines():
             name = obj["metadata"]["name"]
-            policy = "Orphan" if self._name_kept(name) else self.rng.choice(POLICIES)
+            # What is told to users then: delete it with Orphan.
+            stuck = self._name_kept(name) or self._is_outdated(name)
+            policy = "Orphan" if stuck else self.rng.choice(POLICIES)
             self.edit(name, deletionPolicy=policy)
             self.cluster.log(f"user deletes {name}")
             self.cluster.api.drop(VIRTUAL_MACHINES, Key(NAMESPACE, name))
