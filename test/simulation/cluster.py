@@ -34,6 +34,7 @@ class Cluster:
         self.loop = VirtualLoop(Random(self.rng.getrandbits(64)), shuffle=self.rng.random() < 0.7)
         self.clock = VirtualClock(self.loop)
         self.api = MemoryApi(now=self.clock.now, share=True)
+        self.api.schema = platform.what_does_not_fit
         shortcuts.watch_for_changes(self.api)
         self.lines: list[str] = []
         self.network = Network(

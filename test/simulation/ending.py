@@ -256,8 +256,14 @@ class Ending(Actor):
     def _cannot_adopt(self, obj: Obj, vms: list[Made], reason: str) -> bool:
         """Whether it waits for a VM that is not there, or that another one has, which is right."""
         adopt = obj["spec"].get("adopt")
-        if not adopt or vms:
+        if not adopt:
             return False
+        if vms:
+            # An earlier owner of its name was lost, and left the VM it had to be decided about.
+            others = all(
+                self.cluster.worlds[it.world].state.vms[it.vm_id].uuid != adopt["id"] for it in vms
+            )
+            return reason == "OwnershipConflict" and others
         found = self.find(adopt["id"])
         if found is None:
             return reason in {"AdoptionNotFound", "VMMissing"}

@@ -36,6 +36,12 @@ def provider_key(name: str) -> Key:
     return Key(SYSTEM, name)
 
 
+def what_does_not_fit(_resource: Resource, obj: Obj) -> str:
+    """What the API server would refuse: what an apply leaves of a task that others own, too."""
+    task = (obj.get("status") or {}).get("task")
+    return "status.task.operation: Required value" if task and "operation" not in task else ""
+
+
 def set_up(api: MemoryApi, providers: Mapping[str, str]) -> None:
     """Store it all; `providers` are the names of Providers with those of their classes."""
     for name, uid in (("kube-system", CLUSTER_UID), (NAMESPACE, "ns-1"), (SYSTEM, "ns-2")):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from banlieue.api.meta import Resource
-from banlieue.sdk.kube import STATUS, ApiClient, Key, Obj
+from banlieue.sdk.kube import STATUS, ApiClient, Invalid, Key, Obj
 
 Ops = list[dict[str, Any]]
 
@@ -38,7 +38,7 @@ async def write_status(
 
     Raises:
         Conflict: the object is not the version that was read.
-        ApiError: the object is gone.
+        ApiError: the object is gone, or the status does not fit the schema.
     """
     if not _differences(obj, status, foreign):
         return None
@@ -53,14 +53,23 @@ async def write_status(
         "metadata": target,
         "status": dict(status),
     }
-    answer = await api.apply(resource, body, manager=manager, subresource=STATUS)
+    try:
+        answer = await api.apply(resource, body, manager=manager, subresource=STATUS)
+    except Invalid:
+        # Of a group of fields only those go that nobody else owns, and what is left of it may not
+        # fit the schema: an object restored in the middle of a task could never be written again.
+        return await _patch(api, resource, obj, _differences(obj, status, foreign), manager)
     leftovers = _differences(answer, status, foreign)
     if not leftovers:
         return answer
-    version = answer["metadata"]["resourceVersion"]
+    return await _patch(api, resource, answer, leftovers, manager)
+
+
+async def _patch(api: ApiClient, resource: Resource, obj: Obj, ops: Ops, manager: str) -> Obj:
+    version = obj["metadata"]["resourceVersion"]
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
     return await api.json_patch(
-        resource, Key.of(obj), [test, *leftovers], manager=manager, subresource=STATUS
+        resource, Key.of(obj), [test, *ops], manager=manager, subresource=STATUS
     )
 
 

@@ -101,6 +101,8 @@ class MemoryApi:
         self._uids = itertools.count(1)
         self._subscribers: list[Callable[[Change], None]] = []
         self._hooks: list[Hook] = []
+        self.schema: Callable[[Resource, Obj], str] = _fits
+        """What is wrong with an object that an apply would leave; empty when it fits."""
 
     # What tests do as somebody else.
 
@@ -377,6 +379,9 @@ class MemoryApi:
                 field_sets.assign(after.obj, path, wanted[path])
         hand_over(before, after, owner)
         owned[owner] = set(wanted)
+        wrong = self.schema(call.resource, after.obj)
+        if wrong:
+            raise Invalid(422, "Invalid", wrong)
         return self._write(call, before, after)
 
     def _write(self, call: Call, before: Stored, after: Stored) -> Obj:
@@ -456,6 +461,10 @@ class MemoryApi:
 
     def _new_uid(self) -> str:
         return str(uuid.UUID(int=next(self._uids)))
+
+
+def _fits(_resource: Resource, _obj: Obj) -> str:
+    return ""
 
 
 def _itself(obj: Obj) -> Obj:
