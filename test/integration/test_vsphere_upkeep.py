@@ -291,6 +291,28 @@ def test_a_group_that_cannot_be_written_keeps_no_vm_from_running(
     assert _kept_up(bench, plan, state).settled
 
 
+@pytest.mark.parametrize("by", ["us", "an admin"])
+def test_a_vm_that_goes_before_it_is_in_its_group_holds_up_no_other(
+    bench: Bench, vcenter: VSphereTarget, by: str
+) -> None:
+    """A vCenter refuses an edit whole that names a VM which is gone."""
+    first = _grouped(bench, f"gone by {by}", "one")
+    second = _grouped(bench, f"gone by {by}", "two", first)
+    states = [bench.ensure(plan) for plan in (first, second)]
+    assert not _driver(bench).keep_up(first, states[0]).settled, "it waits for others to join"
+    if by == "us":
+        bench.delete(seen(first, states[0]), first)
+    else:
+        vcenter.vcenter.destroy_vm(states[0].backend_id)
+
+    def kept() -> bool:
+        return _driver(bench).keep_up(second, states[1]).settled
+
+    bench.until("the group of the other", kept)
+    groups, _, _ = _cluster(vcenter.vcenter)
+    assert _with(groups, [states[1].backend_id]) == [{states[1].backend_id}]
+
+
 def test_vms_of_a_host_group_are_bound_to_it_before_they_start(vcenter: VSphereTarget) -> None:
     hosts = _make_host_group(vcenter.vcenter, "rack-a")
     settings = {"failureDomains": "HostGroup"}

@@ -95,6 +95,8 @@ class Grouping:
             cluster, names = self._settled.pop(vm, ("", frozenset()))
             if names:
                 self._clusters[cluster].gone.add(vm)
+            for state in self._clusters.values():
+                state.wanted.pop(vm, None)
         return bool(names)
 
     def tidy(self) -> float | None:
@@ -161,7 +163,16 @@ class Grouping:
             return
         state.task = None
         if told is not None and isinstance(told.error, vmodl.MethodFault):
+            self._start_over(state)
             raise told.error
+
+    def _start_over(self, state: _Cluster) -> None:
+        """Forget who asked, after an edit that failed: whoever is there asks again.
+
+        A VM that went meanwhile does not, and would have every edit fail.
+        """
+        with self._lock:
+            state.wanted.clear()
 
     def _read(self, cluster: str) -> Groups:
         found = read(self.session, {cluster: vim.ClusterComputeResource}, groups.PATHS)[0]
@@ -190,7 +201,13 @@ class Grouping:
             spec = groups.edit(due, login.ops)
             return moid(managed.ReconfigureComputeResource_Task(spec=spec, modify=True))
 
-        state.task = self.session.run(start)
+        try:
+            state.task = self.session.run(start)
+        except vim.fault.NotAuthenticated:
+            raise
+        except vmodl.MethodFault:
+            self._start_over(state)
+            raise
 
 
 def _concerned(there: Groups, vm: str, asked: Names) -> frozenset[str]:
