@@ -192,6 +192,26 @@ def test_a_login_that_is_refused_says_so_and_shows_nothing(server: RestServer) -
     rest.close()
 
 
+def test_a_login_that_is_refused_is_not_tried_often_enough_to_lock_the_account(
+    server: RestServer, clock: _Clock
+) -> None:
+    """Each machine asks again by itself; some tries in a few minutes lock SOAP out as well."""
+    rest = Rest(_session(server, "wrong-4714"), clock)
+    for _ in range(3):
+        with pytest.raises(NeedsOperator):
+            rest.get("cis/tagging/category")
+    once = len(server.seen)
+    with pytest.raises(NeedsOperator):
+        rest.get("cis/tagging/category")
+    assert 0 < len(server.seen) == once <= 2, "one login in either dialect"
+    clock.now += 241.0
+    with pytest.raises(NeedsOperator) as refused:
+        rest.get("cis/tagging/category")
+    assert refused.value.reason is Reason.PROVIDER_AUTH_FAILED
+    assert len(server.seen) == 2 * once
+    rest.close()
+
+
 def test_a_certificate_that_is_not_pinned_is_told_no_secret(server: RestServer) -> None:
     rest = Rest(_session(server, thumbprint="00" * 32))
     with pytest.raises(NeedsOperator) as refused:

@@ -28,6 +28,11 @@ _PATIENCE = 2.0
 _FIRST_REST, _LONGEST_REST = 15.0, 240.0
 """How long a service that did not answer is left alone, and how far that grows."""
 
+_REFUSED_REST = 240.0
+"""Seconds until a login that was refused is tried again: one more of several in a few minutes locks
+the account, for the vCenter and all its VMs as well.
+"""
+
 _TOKEN = "vmware-api-session-id"  # noqa: S105 - the name of a header
 _OLD_SESSION = "/rest/com/vmware/cis/session"
 _NEW_SESSION = "/api/session"
@@ -88,6 +93,7 @@ class Rest:
         self._closed = False
         self._left_alone: tuple[float, str] = (0.0, "")
         self._failures = 0
+        self._refused_until: float | None = None
         self._calls: Counter[str] = Counter()
 
     def __repr__(self) -> str:
@@ -194,6 +200,8 @@ class Rest:
             raise Unreachable("the session was closed")
         if self._token is not None:
             return
+        if self._refused_until is not None and self._monotonic() < self._refused_until:
+            raise _refused()
         username, password = self._session.credentials
         pair = f"{username.get_secret_value()}:{password.get_secret_value()}"
         headers = {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
@@ -202,11 +210,8 @@ class Rest:
         if self._old:
             status, answer = self._send("POST", _OLD_SESSION, None, headers)
         if status in {_UNAUTHORIZED, _FORBIDDEN}:
-            raise NeedsOperator(
-                Reason.PROVIDER_AUTH_FAILED,
-                "the vCenter's REST service refused the credentials; correct the Secret, or let "
-                "the account log in there",
-            )
+            self._refused_until = self._monotonic() + _REFUSED_REST
+            raise _refused()
         token = _value(status, answer, old=self._old)
         if not isinstance(token, str):
             raise HTTPException("the answer to the login is no token")
@@ -314,6 +319,14 @@ def _value(status: int, answer: bytes, *, old: bool) -> Any:  # noqa: ANN401 - J
     if isinstance(decoded, dict):
         kind = str(decoded.get("error_type") or decoded.get("type") or "")
     raise RestError(status, kind.rpartition(".")[2].lower())
+
+
+def _refused() -> NeedsOperator:
+    return NeedsOperator(
+        Reason.PROVIDER_AUTH_FAILED,
+        "the vCenter's REST service refused the credentials; correct the Secret, or let the "
+        "account log in there",
+    )
 
 
 def refusal(error: RestError, what: str) -> DriverError:
