@@ -187,7 +187,7 @@ def test_a_login_that_is_refused_says_so_and_shows_nothing(server: RestServer) -
     rest = Rest(_session(server, "wrong-4714"))
     with pytest.raises(NeedsOperator) as refused:
         rest.get("cis/tagging/category")
-    assert refused.value.reason is Reason.PROVIDER_AUTH_FAILED
+    assert refused.value.reason is Reason.INVENTORY_FAILED, "the Provider would give up its login"
     assert "4714" not in f"{refused.value!r} {rest!r} {refused.value.native}"
     rest.close()
 
@@ -207,7 +207,7 @@ def test_a_login_that_is_refused_is_not_tried_often_enough_to_lock_the_account(
     clock.now += 241.0
     with pytest.raises(NeedsOperator) as refused:
         rest.get("cis/tagging/category")
-    assert refused.value.reason is Reason.PROVIDER_AUTH_FAILED
+    assert refused.value.reason is Reason.INVENTORY_FAILED
     assert len(server.seen) == 2 * once
     rest.close()
 

@@ -322,8 +322,9 @@ def _value(status: int, answer: bytes, *, old: bool) -> Any:  # noqa: ANN401 - J
 
 
 def _refused() -> NeedsOperator:
+    """No failed login of the Provider: SOAP has its own, and its VMs go on while that works."""
     return NeedsOperator(
-        Reason.PROVIDER_AUTH_FAILED,
+        Reason.INVENTORY_FAILED,
         "the vCenter's REST service refused the credentials; correct the Secret, or let the "
         "account log in there",
     )
