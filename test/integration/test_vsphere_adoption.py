@@ -67,6 +67,22 @@ def test_a_vm_has_one_uuid_to_be_found_by_and_one_its_guest_sees(
     assert not nic.network.startswith("dvportgroup")
 
 
+def test_a_copy_of_a_vm_of_ours_is_taken_over_without_its_notes(
+    driver: VSphereDriver, legacy: Candidate, target: VSphereTarget
+) -> None:
+    """They would move a disk of the VM it was copied from, and take tags off that an admin gave."""
+    ref, mark = claim("copied")
+    notes = {
+        "banlieue.kept": '{"theirs": "[ds] other/other_1.vmdk"}',
+        "banlieue.tags": '[["a","b"]]',
+    }
+    target.vcenter.change_vm(legacy.state.backend_id, extra_config=notes)
+    finish(driver, driver.take_over(ref, mark))
+    (vm,) = [it for it in target.vcenter.vms() if it.mo_ref == legacy.state.backend_id]
+    assert Mark.decode(vm.extra_config["banlieue.mark"]) == mark
+    assert not notes.keys() & vm.extra_config.keys()
+
+
 def test_templates_are_told_apart_and_refused(driver: VSphereDriver, legacy: Candidate) -> None:
     listed = {it.id: it for it in driver.candidates()}
     assert listed[INSTANCE].template is False

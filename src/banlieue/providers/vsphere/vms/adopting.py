@@ -16,6 +16,7 @@ from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.client.soap import Found, property_spec, read, walk
 from banlieue.providers.vsphere.hardware import cards, devices
 from banlieue.providers.vsphere.places.inventory import Inventory, InventoryCache
+from banlieue.providers.vsphere.vms.beside import TAGS_KEY
 from banlieue.providers.vsphere.vms.machines import Live, Machines
 from banlieue.providers.vsphere.vms.work import Work
 from banlieue.providers.vsphere.watching.census import VM_STEPS
@@ -23,6 +24,7 @@ from banlieue.providers.vsphere.watching.records import (
     DETAILS,
     DISKS,
     DISKS_KEY,
+    KEPT_KEY,
     MARK_KEY,
     NICS,
     NICS_KEY,
@@ -143,6 +145,9 @@ class Adopting:
             DISKS_KEY: devices.encode_slots(names.slots),
             NICS_KEY: cards.encode(names.cards),
         }
+        if not valid_mark(Mark.decode(live.record.mark), live.record.uuid or ""):
+            # A copy of a VM of ours has its notes; they speak of the other one's disks and tags.
+            written |= {KEPT_KEY: "", TAGS_KEY: ""}
         spec = vim.vm.ConfigSpec(
             extraConfig=[vim.option.OptionValue(key=k, value=v) for k, v in written.items()],
             changeVersion=live.record.change_version,
