@@ -5,27 +5,27 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from pyVmomi import vim, vmodl
+from pyVmomi import vmodl
 
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
 from banlieue.providers.vsphere.client import faults
-from banlieue.providers.vsphere.client.creates import Creates, Stage
+from banlieue.providers.vsphere.client.creates import Creates
 from banlieue.providers.vsphere.client.rest import Rest
 from banlieue.providers.vsphere.client.session import Session, Timings
-from banlieue.providers.vsphere.client.soap import moid
 from banlieue.providers.vsphere.client.tags import Tags, may_create
 from banlieue.providers.vsphere.client.transport import operation
 from banlieue.providers.vsphere.images.images import Images
 from banlieue.providers.vsphere.models import VSphereMachineSpec
-from banlieue.providers.vsphere.places import domains, privileges, sight
+from banlieue.providers.vsphere.places import domains, sight
 from banlieue.providers.vsphere.places.folders import Folders, Home
 from banlieue.providers.vsphere.places.inventory import InventoryCache
 from banlieue.providers.vsphere.places.offers import Offers
 from banlieue.providers.vsphere.places.policies import Policies, declared
 from banlieue.providers.vsphere.places.reading import read_inventory
 from banlieue.providers.vsphere.places.references import References
+from banlieue.providers.vsphere.places.rights import Rights
 from banlieue.providers.vsphere.places.tagged import Tagged
 from banlieue.providers.vsphere.places.tagged import declared as named_tags
 from banlieue.providers.vsphere.places.templates import Templates
@@ -33,20 +33,20 @@ from banlieue.providers.vsphere.places.zones import kind_of, zone
 from banlieue.providers.vsphere.vms.adopting import Adopting
 from banlieue.providers.vsphere.vms.attributes import Attributes
 from banlieue.providers.vsphere.vms.grouping import Grouping
-from banlieue.providers.vsphere.vms.keeping import JOIN, TIDY, Keeping
+from banlieue.providers.vsphere.vms.keeping import Keeping
 from banlieue.providers.vsphere.vms.machines import Machines
-from banlieue.providers.vsphere.vms.making import CREATE, SLOT, Making
+from banlieue.providers.vsphere.vms.making import CREATE, Making
 from banlieue.providers.vsphere.vms.marking import Marking
 from banlieue.providers.vsphere.vms.outfit import Outfit
 from banlieue.providers.vsphere.vms.redacting import Redacting
-from banlieue.providers.vsphere.vms.restarts import REBOOT, Restarts
+from banlieue.providers.vsphere.vms.restarts import Restarts
 from banlieue.providers.vsphere.vms.spreading import Spreading
 from banlieue.providers.vsphere.vms.tagging import Tagging
-from banlieue.providers.vsphere.vms.work import SHUTDOWN, Work
-from banlieue.providers.vsphere.watching.census import Census, Entry
-from banlieue.providers.vsphere.watching.records import Records, VmRecord, machine_state
+from banlieue.providers.vsphere.vms.tasks import Tasks
+from banlieue.providers.vsphere.vms.work import Work
+from banlieue.providers.vsphere.watching.census import Census
+from banlieue.providers.vsphere.watching.records import Records, machine_state
 from banlieue.providers.vsphere.watching.watcher import Watcher
-from banlieue.providers.vsphere.watching.watchlist import RUNNING, TaskRecord, read_task
 from banlieue.sdk.driver import (
     About,
     Connection,
@@ -56,11 +56,10 @@ from banlieue.sdk.driver import (
     MachinePlan,
     MachineRef,
     MachineState,
-    MissingPrivilege,
     Target,
     Task,
 )
-from banlieue.sdk.errors import InvalidSpec, Transient
+from banlieue.sdk.errors import InvalidSpec
 from banlieue.sdk.identity import Mark, Owner, valid_mark
 from banlieue.sdk.image.ports import ImageImport, ImportTask
 from banlieue.sdk.image.transfers import Transfers
@@ -70,7 +69,6 @@ from banlieue.sdk.upkeep import Upkeep
 Plan = MachinePlan[VSphereMachineSpec]
 
 _REASONS = {CREATE: Reason.PROVISIONING_FAILED, "delete": Reason.DELETION_FAILED}
-_RIGHTS_SECONDS = 240.0
 _GOODBYE = 2.0
 """Seconds that imports have at the end of a session to take their parts away."""
 
@@ -176,8 +174,19 @@ class VSphereDriver:
             monotonic=monotonic,
         )
         self._keeping = self._kept_up(session, tags, provider)
+        self._tasks = Tasks(
+            session=session,
+            watcher=self._watcher,
+            creates=creates,
+            making=self._making,
+            restarts=self._restarts,
+            keeping=self._keeping,
+            work=self._work,
+        )
         self._seeded = False
-        self._rights: tuple[float, tuple[MissingPrivilege, ...]] | None = None
+        self._rights = Rights(
+            session=session, places=self._places, declared=capabilities, monotonic=monotonic
+        )
 
     def _kept_up(self, session: Session, tags: Tags, provider: str) -> Keeping:
         return Keeping(
@@ -207,20 +216,7 @@ class VSphereDriver:
             content = self._session.ask_about()
             if content.identity != self._session.login.content.identity:
                 return About(content.identity, content.version)
-            return About(content.identity, content.version, self._missing_rights())
-
-    def _missing_rights(self) -> tuple[MissingPrivilege, ...]:
-        now = self._monotonic()
-        if self._rights is None or self._rights[0] <= now:
-            try:
-                places = self._places.get()
-                missing = privileges.missing(self._session, places, self._capabilities)
-            except vim.fault.NotAuthenticated:
-                raise
-            except vim.fault.NoPermission:
-                missing = tuple(MissingPrivilege(p, "the root folder") for p in privileges.READ)
-            self._rights = (now + _RIGHTS_SECONDS, missing)
-        return self._rights[1]
+            return About(content.identity, content.version, self._rights.missing())
 
     def failure_domains(self) -> Sequence[FailureDomain]:
         """All failure domains, with the declared classes that can be used there."""
@@ -287,7 +283,7 @@ class VSphereDriver:
         with _verb("marked"):
             places = self._places.get()
             self._census.refresh()
-            return [machine_state(_as_record(entry), places) for entry in self._census.marked()]
+            return [machine_state(entry.as_record(), places) for entry in self._census.marked()]
 
     def made_for(self, owner: Owner) -> Sequence[MachineState]:
         """Every VM with a valid mark of that owner."""
@@ -345,7 +341,7 @@ class VSphereDriver:
         """Take one step: power off, then destroy; never while a foreign disk is attached."""
         with _verb(f"delete-{ref.name}", Reason.DELETION_FAILED):
             create = self._creates.get(ref.uuid or "")
-            if create is not None and create.task and self._is_running(create.task):
+            if create is not None and create.task and self._tasks.is_running(create.task):
                 return self._work.follow(create.task, CREATE, "")
             self._keeping.leaves(ref.uuid or "")
             return self._work.delete(ref) or self._keeping.after_delete(ref.uuid or "")
@@ -408,57 +404,13 @@ class VSphereDriver:
         """The task while it runs; raises what it failed with."""
         otherwise = _REASONS.get(task.operation, Reason.UPDATE_FAILED)
         with _verb(f"poll-{task.handle}", otherwise):
-            if task.handle.startswith((JOIN, TIDY)):
-                return self._keeping.poll(task)
-            if task.handle.startswith(SLOT):
-                return self._making.poll_slot(task)
-            if task.handle.startswith(REBOOT):
-                return self._restarts.poll(task)
-            if task.handle.startswith(SHUTDOWN):
-                return self._work.poll_shutdown(task)
-            told = self._watcher.task(task.handle) or read_task(self._session, task.handle)
-            if told is not None and told.state in RUNNING:
-                return self._work.still(task)
-            return self._ended(task, told, otherwise)
-
-    def _ended(self, task: Task, told: TaskRecord | None, otherwise: Reason) -> Task | None:
-        create = self._creates.of_task(task.handle)
-        if told is not None and told.error is not None:
-            if create is not None and create.stage is Stage.RUNNING:
-                return self._making.failed(create, told.error, task)
-            self._work.over(task.handle)
-            if create is not None and create.stage is Stage.MADE:
-                return None
-            if task.operation == CREATE and isinstance(told.error, vim.fault.DuplicateName):
-                raise Transient(
-                    Reason.PROVIDER_BUSY, "the VM's name is taken; its holder is looked for"
-                )
-            raise faults.driver_error(told.error, otherwise)
-        if create is not None and create.vm is None and told is not None and told.result:
-            self._making.succeeded(create, moid(told.result))
-        self._work.over(task.handle)
-        return None
-
-    def _is_running(self, task: str) -> bool:
-        told = self._watcher.task(task) or read_task(self._session, task)
-        return told is not None and told.state in RUNNING
+            return self._tasks.poll(task, otherwise)
 
     # Counting
 
     def calls(self) -> Mapping[str, int]:
         """SOAP calls sent so far, by method."""
         return self._session.calls()
-
-
-def _as_record(entry: Entry) -> VmRecord:
-    """As much of a record as the census tells."""
-    record = VmRecord(entry.moid)
-    record.name = entry.name
-    record.uuid = entry.uuid
-    record.mark = entry.mark.encode() if entry.mark else None
-    record.power = entry.power
-    record.host = entry.host
-    return record
 
 
 @contextmanager

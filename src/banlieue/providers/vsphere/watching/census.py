@@ -11,7 +11,7 @@ from pyVmomi import vim
 from banlieue.providers.vsphere.client.pace import Pace
 from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.client.soap import Found, property_spec, step, walk
-from banlieue.providers.vsphere.watching.records import MARK
+from banlieue.providers.vsphere.watching.records import MARK, VmRecord
 from banlieue.sdk.identity import Mark, Owner, valid_mark
 
 _PATHS = (
@@ -68,6 +68,16 @@ class Entry:
             and mark.owner == owner
             and epoch in {None, mark.epoch}
         )
+
+    def as_record(self) -> VmRecord:
+        """As much of a record as the census tells."""
+        record = VmRecord(self.moid)
+        record.name = self.name
+        record.uuid = self.uuid
+        record.mark = self.mark.encode() if self.mark else None
+        record.power = self.power
+        record.host = self.host
+        return record
 
 
 def read_census(session: Session) -> list[Entry]:
