@@ -65,13 +65,17 @@ e2e: setup tools ## Real pods, clusterctl and CAPI core on such a cluster (E2E_C
 release: setup tools ## Components, templates, checksums, image and wheel into out/
 	@$(BIN)/python hack/release.py
 
-bench: setup tools ## Measure calls, writes and times; JSON into out/bench
+bench: setup tools ## Measure calls, writes and times; JSON into out/bench (BACKEND=vsphere N=1,50: beside a script)
+ifdef BACKEND
+	@$(BIN)/python -m test.bench.$(BACKEND) $(if $(N),--vms '$(N)')
+else
 	@$(BIN)/python -m test.bench
 	@$(BIN)/python -m test.bench.placement
 	@$(BIN)/python -m test.bench.scale
 	@$(BIN)/python -m test.bench.outage
 	@$(BIN)/python -m test.bench.three
 	@$(BIN)/python -m test.bench.fleet
+endif
 
 clean: ## Remove what was built in this tree; caches of other trees stay
 	@rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,49 @@
+"""What the vSphere benchmark makes of its arguments and of what it measured."""
+
+import argparse
+
+import pytest
+
+from test.bench.rawvms import Order
+from test.bench.vsphere import OURS, RAW, over_raw, shown, sizes
+
+LAST = "powered on, last, s"
+ONE, TWO = RAW
+
+
+@pytest.mark.parametrize("text", ["1,50,200", "1 50 200", "1, 50,200"])
+def test_sizes_are_a_list(text: str) -> None:
+    assert sizes(text) == [1, 50, 200]
+
+
+@pytest.mark.parametrize("text", ["", ",", "0", "1,-5", "many"])
+def test_what_is_no_list_of_sizes_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="such as 1,50,200"):
+        sizes(text)
+
+
+def test_ours_is_held_against_the_faster_form_of_the_script() -> None:
+    assert over_raw({OURS: {LAST: 3.0}, ONE: {LAST: 4.0}, TWO: {LAST: 2.0}}) == 1.5
+    assert over_raw({OURS: {LAST: 3.0}, ONE: {LAST: 4.0}, TWO: {}}) == 0.75
+
+
+@pytest.mark.parametrize("columns", [{}, {OURS: {LAST: 1.0}}, {ONE: {LAST: 1.0}}])
+def test_there_is_no_ratio_without_both(columns: dict[str, dict[str, float]]) -> None:
+    assert over_raw(columns) is None
+
+
+def test_who_could_not_be_measured_says_why_beside_the_others() -> None:
+    subjects = {OURS: {"error": "WaitTimeoutError: too late"}, ONE: {"figures": {LAST: 1.0}}}
+    text = shown({"vms": 50, "subjects": subjects})
+    assert text.splitlines() == [
+        "N=50                 raw, on in clone",
+        "powered on, last, s              1.00",
+        "banlieue: WaitTimeoutError: too late",
+    ]
+
+
+def test_an_order_fits_on_one_line() -> None:
+    order = Order("https://x", "a\nb", "u", "p", ["vm-1"], 1, 512, True, {"k": "v\nw"}, False)
+    line = order.line()
+    assert line.endswith("\n")
+    assert line.count("\n") == 1
