@@ -30,7 +30,7 @@ from banlieue.api.resources import (
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.sdk.driver import Connection, Driver, FailureDomain
 from banlieue.sdk.errors import DriverError
-from banlieue.sdk.kube import ApiError, Key, Obj
+from banlieue.sdk.kube import ApiError, Key, Obj, Unavailable
 from banlieue.sdk.machine.reconciler import MachineReconciler
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.simulated.backend import simulated_backend
@@ -39,7 +39,7 @@ from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import Vm, default_state
 from banlieue.sdk.simulated.world import USERNAME, World, account
 from banlieue.sdk.testing.fakes import FakeClock, MemoryRecorder, context_for
-from banlieue.sdk.testing.memory_api import MemoryApi
+from banlieue.sdk.testing.memory_api import Call, MemoryApi, Moment
 from test.kit import kstatus
 
 T = TypeVar("T")
@@ -159,6 +159,20 @@ class MachineBench:
             if result.requeue_after is None or result.requeue_after > 20:
                 return
             self.clock.advance(result.requeue_after)
+
+    def die_at_write(self, which: int, moment: Moment) -> None:
+        """Lose the n-th write from now, or the reply to it, as a crash at that point would."""
+        seen = 0
+
+        def hook(call: Call, now: Moment) -> None:
+            nonlocal seen
+            if now is not moment or call.verb in {"get", "list"}:
+                return
+            seen += 1
+            if seen == which + 1:
+                raise Unavailable(0, "the process died here")
+
+        self.api.intercept(hook)
 
     async def run_through_crashes(self, key: Key = MACHINE, passes: int = 60) -> None:
         """As `run`, but a pass that dies of a lost API call is followed by a restart."""

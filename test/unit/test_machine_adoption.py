@@ -7,11 +7,10 @@ import pytest
 
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
-from banlieue.sdk.kube import Unavailable
 from banlieue.sdk.powers import Candidate
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.records import OFF, ON
-from banlieue.sdk.testing.memory_api import Call, Moment
+from banlieue.sdk.testing.memory_api import Moment
 from test.kit.adoptbench import (
     ALLOWED,
     OTHER,
@@ -330,16 +329,7 @@ async def test_an_adoption_killed_at_any_write_ends_in_the_same_state(
 ) -> None:
     vm = existing(bench)
     adopting(bench, vm.uuid, accepted=True)
-    seen = [0]
-
-    def hook(call: Call, now: Moment) -> None:
-        if now is not moment or call.verb in {"get", "list"}:
-            return
-        seen[0] += 1
-        if seen[0] == which + 1:
-            raise Unavailable(0, "the process died here")
-
-    bench.api.intercept(hook)
+    bench.die_at_write(which, moment)
     await bench.run_through_crashes()
     bench.clock.advance(5)
     await bench.run_through_crashes()

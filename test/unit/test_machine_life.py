@@ -7,9 +7,9 @@ from banlieue.api.reasons import Reason
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
 from banlieue.sdk.identity import Mark
-from banlieue.sdk.kube import Key, Unavailable
+from banlieue.sdk.kube import Key
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
-from banlieue.sdk.testing.memory_api import Call, Moment
+from banlieue.sdk.testing.memory_api import Moment
 from test.kit.machinebench import MACHINE, PROVIDER, MachineBench
 
 
@@ -85,7 +85,7 @@ async def test_a_create_killed_at_any_write_ends_in_one_vm(
     bench: MachineBench, which: int, moment: Moment
 ) -> None:
     bench.make_machine()
-    _fail_write(bench, which, moment)
+    bench.die_at_write(which, moment)
     await bench.run_through_crashes()
     bench.clock.advance(5)
     await bench.run_through_crashes()
@@ -102,25 +102,11 @@ async def test_a_delete_killed_at_any_write_ends_in_no_vm(
     bench.make_machine()
     await bench.run()
     bench.delete()
-    _fail_write(bench, which, moment)
+    bench.die_at_write(which, moment)
     await bench.run_through_crashes()
 
     assert bench.vms() == []
     assert bench.machine() == {}
-
-
-def _fail_write(bench: MachineBench, which: int, moment: Moment) -> None:
-    """Lose the n-th write, or the reply to it, as a crash at that point would."""
-    seen = [0]
-
-    def hook(call: Call, now: Moment) -> None:
-        if now is not moment or call.verb in {"get", "list"}:
-            return
-        seen[0] += 1
-        if seen[0] == which + 1:
-            raise Unavailable(0, "the process died here")
-
-    bench.api.intercept(hook)
 
 
 @pytest.mark.identity("3.3")

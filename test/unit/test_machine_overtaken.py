@@ -1,6 +1,6 @@
 """Machines whose owner has a VM that went further in moves, and what befalls writers of marks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -10,12 +10,12 @@ from banlieue.api.meta import Resource
 from banlieue.sdk.driver import MachineRef
 from banlieue.sdk.errors import Foreign
 from banlieue.sdk.identity import Mark
-from banlieue.sdk.kube import Conflict, Key, Obj, Unavailable
+from banlieue.sdk.kube import Conflict, Key, Obj
 from banlieue.sdk.machine import epochs
 from banlieue.sdk.powers import Changes
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
-from banlieue.sdk.testing.memory_api import Call, Moment
+from banlieue.sdk.testing.memory_api import Moment
 from test.kit.machinebench import MACHINE, MachineBench
 from test.kit.movebench import (
     NEXT,
@@ -133,19 +133,6 @@ async def test_the_epoch_is_asked_once_and_before_a_change(bench: MachineBench) 
 # Crashes
 
 
-def _fail_write(bench: MachineBench, which: int, moment: Moment) -> None:
-    seen = [0]
-
-    def hook(call: Call, now: Moment) -> None:
-        if now is not moment or call.verb in {"get", "list"}:
-            return
-        seen[0] += 1
-        if seen[0] == which + 1:
-            raise Unavailable(0, "the process died here")
-
-    bench.api.intercept(hook)
-
-
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("which", range(4))
 async def test_a_commit_killed_at_any_write_ends_committed(
@@ -153,7 +140,7 @@ async def test_a_commit_killed_at_any_write_ends_committed(
 ) -> None:
     await in_move(bench)
     bench.edit(NEXT, move=role(1, "Current"))
-    _fail_write(bench, which, moment)
+    bench.die_at_write(which, moment)
     await bench.run_through_crashes(NEXT)
     assert stage(vm_of(bench, NEXT)) == (1, False)
     assert told(bench, NEXT) == role(1, "Current")
@@ -212,6 +199,9 @@ def _cached(bench: MachineBench, stale: Obj) -> Iterator[None]:
     class Late:
         def get(self, resource: Resource, key: Key) -> Obj | None:
             return stale if key == Key.of(stale) else cache.get(resource, key)
+
+        def list(self, resource: Resource) -> Iterable[Obj]:
+            return cache.list(resource)
 
     object.__setattr__(context, "cache", Late())
     try:

@@ -8,9 +8,8 @@ from banlieue.api.meta import format_time
 from banlieue.api.reasons import EventReason
 from banlieue.api.resources import PROVIDERS
 from banlieue.api.types import PowerOffMode
-from banlieue.sdk.kube import Unavailable
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
-from banlieue.sdk.testing.memory_api import Call, Moment
+from banlieue.sdk.testing.memory_api import Moment
 from test.kit.machinebench import MACHINE, PROVIDER, MachineBench
 
 ASKS = {"Hard": "reset", "Soft": "reboot", "TrySoft": "reboot"}
@@ -225,16 +224,7 @@ async def test_a_process_that_dies_at_any_write_restarts_the_vm_once(
     await _running(bench, powerOffMode="Hard")
     value = _moment(bench)
     bench.edit(restartAt=value)
-    seen = [0]
-
-    def hook(call: Call, now: Moment) -> None:
-        if now is not moment or call.verb in {"get", "list"}:
-            return
-        seen[0] += 1
-        if seen[0] == which + 1:
-            raise Unavailable(0, "the process died here")
-
-    bench.api.intercept(hook)
+    bench.die_at_write(which, moment)
     await bench.run_through_crashes()
     bench.clock.advance(5)
     await bench.run_through_crashes()
