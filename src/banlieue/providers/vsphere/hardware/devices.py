@@ -27,13 +27,18 @@ def encode_slots(slots: Slots) -> str:
 
 def decode_slots(text: str | None) -> dict[str, str]:
     """The slots written on a VM; none when there is nothing or it is damaged."""
+    return decode_texts(text)
+
+
+def decode_texts(text: str | None) -> dict[str, str]:
+    """Texts by name, as a note on a VM says them; none when there is nothing or it is damaged."""
     try:
         found = json.loads(text or "{}")
     except ValueError:
         return {}
     if not isinstance(found, dict):
         return {}
-    return {slot: name for slot, name in found.items() if isinstance(name, str)}
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def virtual_disks(devices: Iterable[Any]) -> list[Any]:

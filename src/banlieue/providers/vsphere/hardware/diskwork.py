@@ -257,17 +257,8 @@ class DiskWork:
 
 def decode_files(text: str | None) -> dict[str, str]:
     """Files of disks on their way, by the ids they are kept under."""
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    return {
-        disk: path
-        for disk, path in found.items()
-        if isinstance(path, str) and kept.is_id(str(disk))
-    }
+    found = devices.decode_texts(text)
+    return {disk: path for disk, path in found.items() if kept.is_id(disk)}
 
 
 def _own_file(vm: Attached, store: str, disk: str) -> str:
