@@ -86,7 +86,8 @@ class Connector:
         if username is None or password is None:
             raise NeedsOperator(
                 Reason.SECRET_INVALID,
-                "the credentials Secret needs the keys username and password",
+                "spec.connection.credentialsRef has to name a Secret with the keys username and "
+                "password; add what is missing",
             )
         last: DriverError = NeedsOperator(
             Reason.INVALID_CONFIGURATION, "the Provider names no endpoint; set connection.endpoint"

@@ -275,8 +275,9 @@ def _credentials(to: Connection) -> tuple[SecretStr, SecretStr]:
     username, password = to.credentials.get("username"), to.credentials.get("password")
     if username is None or password is None:
         raise NeedsOperator(
-            Reason.PROVIDER_AUTH_FAILED,
-            "the credentials Secret needs the keys username and password",
+            Reason.SECRET_INVALID,
+            "spec.connection.credentialsRef has to name a Secret with the keys username and "
+            "password; add what is missing",
         )
     return username, password
 
