@@ -46,7 +46,13 @@ def adopt() -> None:
     metavar="DIR",
     help="Write one file for each VM into this directory instead of the standard output.",
 )
-@click.option("--kubeconfig", envvar="KUBECONFIG", default="", metavar="FILE")
+@click.option(
+    "--kubeconfig",
+    envvar="KUBECONFIG",
+    default="",
+    metavar="FILE",
+    help="How to reach the cluster. Default: ~/.kube/config.",
+)
 @click.option("--context", "kube_context", default="", help="Context in the kubeconfig.")
 def plan(
     *,

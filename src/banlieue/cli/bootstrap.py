@@ -41,7 +41,9 @@ _namespace = click.option(
     help="Namespace to install into.",
 )
 _release = _add(
-    click.option("--version", default="", metavar="TAG", help="Image tag. Default: our own."),
+    click.option(
+        "--version", default="", metavar="TAG", help="Image tag. Default: that of this command."
+    ),
     click.option(
         "--registry",
         default="",
@@ -51,7 +53,13 @@ _release = _add(
     ),
 )
 _connection = _add(
-    click.option("--kubeconfig", envvar="KUBECONFIG", default="", metavar="FILE"),
+    click.option(
+        "--kubeconfig",
+        envvar="KUBECONFIG",
+        default="",
+        metavar="FILE",
+        help="How to reach the cluster. Default: ~/.kube/config.",
+    ),
     click.option("--context", "kube_context", default="", help="Context in the kubeconfig."),
 )
 _dry_run = click.option(
@@ -241,7 +249,13 @@ def grant(
 
 
 @bootstrap.command()
-@_namespace
+@click.option(
+    "--namespace",
+    default=names.SYSTEM_NAMESPACE,
+    show_default=True,
+    metavar="NAME",
+    help="Namespace it is installed in.",
+)
 @click.option(
     "--orphan",
     is_flag=True,

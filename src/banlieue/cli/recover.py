@@ -18,9 +18,20 @@ _MANAGER = f"{names.GROUP}/recover"
 @click.option("--begin", is_flag=True, help="An older backup was restored: look before placing.")
 @click.option("--done", is_flag=True, help="Everything was restored: place new VMs again.")
 @click.option("--id", "installation_id", default="", help="Installation to go on with.")
-@click.option("--kubeconfig", envvar="KUBECONFIG", default="", metavar="FILE")
+@click.option(
+    "--kubeconfig",
+    envvar="KUBECONFIG",
+    default="",
+    metavar="FILE",
+    help="How to reach the cluster. Default: ~/.kube/config.",
+)
 @click.option("--context", "kube_context", default="", help="Context in the kubeconfig.")
-@click.option("--system-namespace", default=names.SYSTEM_NAMESPACE, show_default=True)
+@click.option(
+    "--system-namespace",
+    default=names.SYSTEM_NAMESPACE,
+    show_default=True,
+    help="Where banlieue is installed.",
+)
 def recover(
     *,
     confirm: bool,

@@ -67,9 +67,20 @@ class _Wish:
     show_default=True,
     help="Namespace of VirtualMachines that do not name one.",
 )
-@click.option("--kubeconfig", envvar="KUBECONFIG", default="", metavar="FILE")
+@click.option(
+    "--kubeconfig",
+    envvar="KUBECONFIG",
+    default="",
+    metavar="FILE",
+    help="How to reach the cluster. Default: ~/.kube/config.",
+)
 @click.option("--context", "kube_context", default="", help="Context in the kubeconfig.")
-@click.option("--system-namespace", default=names.SYSTEM_NAMESPACE, show_default=True)
+@click.option(
+    "--system-namespace",
+    default=names.SYSTEM_NAMESPACE,
+    show_default=True,
+    help="Where banlieue is installed.",
+)
 def schedule(
     *,
     filenames: tuple[str, ...],

@@ -197,7 +197,10 @@ def _unresolved(scope: Scope) -> Outcome | None:
         )
     if scope.image is None and spec.adopt is None:
         name = spec.image_ref.name if spec.image_ref else ""
-        message = f"VMImage {name} does not exist; create it or make this object from another"
+        message = (
+            f"VMImage {name} does not exist; create it, or delete this object and make it anew "
+            "with another spec.imageRef"
+        )
         scope.settle(false(ConditionType.IMAGE_READY, Reason.IMAGE_NOT_FOUND, message))
         return _unscheduled(scope, Reason.IMAGE_NOT_FOUND, message)
     problem = devices.problem(vm_class.spec, spec)
