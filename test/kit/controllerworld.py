@@ -257,7 +257,7 @@ class ControllerWorld:
     # Time.
 
     def restart(self) -> None:
-        """A new controller process: it knows nothing but what the API says."""
+        """A new process: it knows nothing but what the API says."""
         watches: list[tuple[str, Watch]] = []
         ctx = Context(
             api=self.api,
@@ -268,12 +268,16 @@ class ControllerWorld:
             enqueue=self._enqueue,
             add_watch=lambda controller, watch: self._attach(watches, controller, watch),
         )
-        self.role = ControllerRole.of(ctx)
-        controllers = {it.name: it for it in self.role.controllers()}
+        controllers = {it.name: it for it in self._begin(ctx)}
         self._engine = _Engine(controllers, watches)
         for controller in controllers.values():
             for watch in controller.watches:
                 self._attach(watches, controller.name, watch)
+
+    def _begin(self, ctx: Context) -> Iterable[Controller]:
+        """Make the role anew."""
+        self.role = ControllerRole.of(ctx)
+        return self.role.controllers()
 
     def crash_at(self, write: int, *, before_reply: bool = True) -> None:
         """Kill the controller at its n-th write: executed and its reply lost, or never sent."""

@@ -10,6 +10,7 @@
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from banlieue.api import names
@@ -24,8 +25,8 @@ from banlieue.api.resources import (
 from banlieue.operator.app import OperatorRole, Settings
 from banlieue.operator.objects import KINDS, maker
 from banlieue.sdk.kube import Key, Obj
-from banlieue.sdk.reconcile import Change, Context, Watch
-from test.kit.controllerworld import SYSTEM, ControllerWorld, _Engine
+from banlieue.sdk.reconcile import Change, Context, Controller
+from test.kit.controllerworld import SYSTEM, ControllerWorld
 
 IMAGE = "registry.example.com/banlieue:v1"
 MACHINES = Resource("test.banlieue.io", "v1alpha1", "ThisMachine", "thismachines")
@@ -44,24 +45,9 @@ class OperatorWorld(ControllerWorld):
         for name in (SYSTEM, "elsewhere"):
             self.api.put(NAMESPACES, {"metadata": {"name": name}})
 
-    def restart(self) -> None:
-        """A new operator process: it knows nothing but what the API says."""
-        watches: list[tuple[str, Watch]] = []
-        ctx = Context(
-            api=self.api,
-            cache=self.api.cache,
-            clock=self.clock,
-            rng=self._rng,
-            recorder=self.recorder,
-            enqueue=self._enqueue,
-            add_watch=lambda controller, watch: self._attach(watches, controller, watch),
-        )
+    def _begin(self, ctx: Context) -> Iterable[Controller]:
         self.operator = OperatorRole(ctx, self.settings)
-        controllers = {it.name: it for it in self.operator.controllers()}
-        self._engine = _Engine(controllers, watches)
-        for controller in controllers.values():
-            for watch in controller.watches:
-                self._attach(watches, controller.name, watch)
+        return self.operator.controllers()
 
     def deliver(self, change: Change) -> None:
         """Tell a change again, as a watch that was behind does."""
