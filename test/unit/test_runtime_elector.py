@@ -243,11 +243,16 @@ async def test_clocks_that_disagree_do_not_matter(rig: Rig) -> None:
     assert second.history == []
 
 
-async def test_a_restarted_holder_of_the_same_identity_goes_on_at_once(rig: Rig) -> None:
-    first = rig.candidate("pod_uid")
+async def held_by_the_dead(rig: Rig, holder: str) -> None:
+    """Let a process win and end without a word."""
+    first = rig.candidate(holder)
     await settle()
     await first.die()
     rig.candidates.remove(first)
+
+
+async def test_a_restarted_holder_of_the_same_identity_goes_on_at_once(rig: Rig) -> None:
+    await held_by_the_dead(rig, "pod_uid")
     again = rig.candidate("pod_uid")
     await settle()
     assert again.elector.held
@@ -262,20 +267,14 @@ async def pod(rig: Rig) -> str:
 
 async def test_a_holder_whose_pod_is_gone_is_not_waited_for(rig: Rig) -> None:
     """clusterctl takes an old version's rights before it can hand its Lease back."""
-    first = rig.candidate(f"{KEY.namespace}/old_1")
-    await settle()
-    await first.die()
-    rig.candidates.remove(first)
+    await held_by_the_dead(rig, f"{KEY.namespace}/old_1")
     second = rig.candidate(f"{KEY.namespace}/new_2")
     await settle()
     assert second.elector.held
 
 
 async def test_a_holder_whose_pod_is_there_is_waited_for(rig: Rig) -> None:
-    first = rig.candidate(f"{KEY.namespace}/old_{await pod(rig)}")
-    await settle()
-    await first.die()
-    rig.candidates.remove(first)
+    await held_by_the_dead(rig, f"{KEY.namespace}/old_{await pod(rig)}")
     second = rig.candidate(f"{KEY.namespace}/new_2")
     await rig.advance(50)
     assert not second.elector.held
@@ -284,10 +283,7 @@ async def test_a_holder_whose_pod_is_there_is_waited_for(rig: Rig) -> None:
 
 
 async def test_another_pod_of_that_name_is_not_the_holder(rig: Rig) -> None:
-    first = rig.candidate(f"{KEY.namespace}/old_before")
-    await settle()
-    await first.die()
-    rig.candidates.remove(first)
+    await held_by_the_dead(rig, f"{KEY.namespace}/old_before")
     await pod(rig)
     second = rig.candidate(f"{KEY.namespace}/new_2")
     await settle()
@@ -296,10 +292,7 @@ async def test_another_pod_of_that_name_is_not_the_holder(rig: Rig) -> None:
 
 @pytest.mark.parametrize("holder", ["old_1", "host_1_ab", "another/old_1/x_2", "/old_1"])
 async def test_a_holder_that_is_no_pod_we_can_find_is_waited_for(rig: Rig, holder: str) -> None:
-    first = rig.candidate(holder)
-    await settle()
-    await first.die()
-    rig.candidates.remove(first)
+    await held_by_the_dead(rig, holder)
     second = rig.candidate(f"{KEY.namespace}/new_2")
     await rig.advance(50)
     assert not second.elector.held
@@ -308,10 +301,7 @@ async def test_a_holder_that_is_no_pod_we_can_find_is_waited_for(rig: Rig, holde
 
 
 async def test_a_pod_that_cannot_be_asked_for_is_not_gone(rig: Rig) -> None:
-    first = rig.candidate(f"{KEY.namespace}/old_1")
-    await settle()
-    await first.die()
-    rig.candidates.remove(first)
+    await held_by_the_dead(rig, f"{KEY.namespace}/old_1")
     second = rig.candidate(f"{KEY.namespace}/new_2")
     second.link.forbidden = PODS
     await rig.advance(50)
