@@ -237,6 +237,7 @@ def test_an_upgrade_keeps_stored_objects_and_what_others_set(empty: Place) -> No
 def test_what_the_server_never_changes_is_made_anew_by_an_upgrade(installed: Place) -> None:
     """An earlier version bound another role, or told its pods by other labels."""
     kube = installed.kube
+    installed.succeed("operator", "--no-wait", "--force-conflicts")
     binding = kube.get("clusterrolebindings", "banlieue-system-controller")
     deployment = kube.get("deployments", "banlieue-controller", SYSTEM)
     older = [
