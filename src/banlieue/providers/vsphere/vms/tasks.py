@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pyVmomi import vim
+from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client import faults
@@ -16,7 +16,7 @@ from banlieue.providers.vsphere.vms.work import SHUTDOWN, Work
 from banlieue.providers.vsphere.watching.watcher import Watcher
 from banlieue.providers.vsphere.watching.watchlist import RUNNING, TaskRecord, read_task
 from banlieue.sdk.driver import Task
-from banlieue.sdk.errors import Transient
+from banlieue.sdk.errors import DriverError, Transient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,18 @@ class Tasks:
                 raise Transient(
                     Reason.PROVIDER_BUSY, "the VM's name is taken; its holder is looked for"
                 )
-            raise faults.driver_error(told.error, otherwise)
+            raise _failure(told.error, otherwise)
         if create is not None and create.vm is None and told is not None and told.result:
             self.making.succeeded(create, moid(told.result))
         self.work.over(task.handle)
         return None
+
+
+def _failure(error: vmodl.MethodFault, otherwise: Reason) -> DriverError:
+    """What a task failed with; a vCenter not let in at a host says nothing of our login."""
+    told = faults.driver_error(error, otherwise)
+    if told.reason not in {Reason.PROVIDER_AUTH_FAILED, Reason.PROVIDER_TLS_INVALID}:
+        return told
+    return Transient(
+        otherwise, "the vCenter was not let in where its task went; tried again", native=told.native
+    )
