@@ -188,10 +188,12 @@ def provider(
     from banlieue.bootstrap.plan import provider_plan
     from banlieue.sdk.registry import own_backend_names
 
-    if backend not in own_backend_names():
+    own = own_backend_names()
+    if backend not in own:
         click.echo(
-            f"note: banlieue brings no backend {backend}; its kinds, its ProviderClass and "
-            f"ClusterRole banlieue-provider-{backend} have to come by manifests of its own",
+            f"note: banlieue brings no backend {backend}, only {', '.join(own)}; its kinds, its "
+            f"ProviderClass and ClusterRole banlieue-provider-{backend} have to come by manifests "
+            "of its own",
             err=True,
         )
     target = _target(namespace, version, registry)

@@ -196,7 +196,8 @@ async def _own_image(scope: Scope, name: str, where: FailureDomain) -> Image:
     if found is None:
         raise NeedsOperator(
             Reason.IMAGE_NOT_AVAILABLE,
-            f"template {name!r} of the machine is not there in this failure domain",
+            f"template {name!r} of the machine is not there in this failure domain; correct it, "
+            "or put it there",
         )
     return found
 
