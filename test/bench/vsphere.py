@@ -16,6 +16,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -156,17 +157,22 @@ def measure(vms: int, steady: float, directory: Path, patience: float) -> tuple[
         rest = ours.spending()
         ours.pass_time(steady)
         spent = rest.stop()
+        restart = _restart(ours)
         figures |= {
             f"calls in {steady:.0f} s at rest": without_polls(spent.calls),
             f"long polls in {steady:.0f} s at rest": spent.calls[LONG_POLL],
             f"writes in {steady:.0f} s at rest": sum(it.total() for it in spent.writes.values()),
             **_cpu("at rest", spent),
-            "calls of a restart": _restart(ours),
+            "calls of a restart": without_polls(restart),
         }
         # The first deletion of a process opens what all others use.
         ours.warm_up()
         deleted, delete = _delete(ours, watch, names)
-        details = {"create": _details(create, vms), "delete": _details(delete, vms)}
+        details = {
+            "create": _details(create, vms),
+            "restart": {"calls": dict(restart)},
+            "delete": _details(delete, vms),
+        }
         return {"figures": figures | deleted, **details}, like
 
 
@@ -207,16 +213,16 @@ def _delete(ours: Installation, watch: Watch, names: Sequence[str]) -> tuple[Fig
     }, spent
 
 
-def _restart(ours: Installation) -> int:
-    """How many calls a provider makes that finds all these VMs, the long poll left out."""
+def _restart(ours: Installation) -> Counter[str]:
+    """The calls of a provider that is killed and started again and finds all these VMs."""
     ours.settle()
     provider = ours.roles["provider"]
     provider.kill9()
-    before = without_polls(calls_at(ours.vcenter))
+    before = calls_at(ours.vcenter)
     provider.start()
     ours.registered.provider_ready(ours.patience)
     ours.settle()
-    return without_polls(calls_at(ours.vcenter)) - before
+    return calls_at(ours.vcenter) - before
 
 
 def _cpu(what: str, spent: Spent) -> Figures:
