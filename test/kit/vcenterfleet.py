@@ -9,7 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from banlieue.api import names
 from banlieue.api.resources import (
@@ -19,13 +19,12 @@ from banlieue.api.resources import (
     PROVIDER_CLASSES,
     PROVIDERS,
     SECRETS,
-    VIRTUAL_MACHINES,
     VM_IMAGES,
 )
 from banlieue.providers.vsphere.backend import BACKEND
 from banlieue.providers.vsphere.models import VSPHERE_MACHINES
 from banlieue.sdk.calls import CallPool
-from banlieue.sdk.kube import ApiError, Key, Obj
+from banlieue.sdk.kube import ApiError, Key
 from banlieue.sdk.machine.reconciler import MachineReconciler
 from banlieue.sdk.machine.shares import WORKERS_OF_MANY, Shares
 from banlieue.sdk.provider.leases import ProviderLeases
@@ -35,6 +34,7 @@ from banlieue.sdk.reconcile import Context, Request, Result
 from banlieue.sdk.runtime.clock import SystemClock
 from banlieue.sdk.testing.fakes import FakeLeases, MemoryRecorder
 from banlieue.sdk.testing.memory_api import MemoryApi
+from test.kit.vsphere_machines import put_machine
 from test.kit.vsphere_target import VSphereTarget
 from test.kit.waiting import wait_until_async
 
@@ -161,8 +161,10 @@ class Fleet:
     def make(self, provider: str, machines: Sequence[str]) -> None:
         """Have machines made on a Provider, all at once."""
         for name in machines:
-            self._make(provider, name)
-            self._enqueue("machine", Request(Key(NAMESPACE, name)))
+            key = Key(NAMESPACE, name)
+            domain = self.domain(provider) or "not-known-yet"
+            put_machine(self.api, key, Key(SYSTEM, provider), domain)
+            self._enqueue("machine", Request(key))
 
     async def times(self, machines: Sequence[str], timeout: float) -> list[float]:
         """Wait until all are Ready; seconds each took since now, in order."""
@@ -177,41 +179,6 @@ class Fleet:
         found = self.api.peek(VSPHERE_MACHINES, Key(NAMESPACE, machine)) or {}
         conditions = (found.get("status") or {}).get("conditions") or []
         return any(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
-
-    def _make(self, provider: str, name: str) -> None:
-        kind = VSPHERE_MACHINES
-        reference = {"apiGroup": kind.group, "kind": kind.kind, "name": name}
-        owner = self.api.put(
-            VIRTUAL_MACHINES,
-            {
-                "metadata": {"namespace": NAMESPACE, "name": name},
-                "spec": {"imageRef": {"name": "ubuntu"}, "classRef": {"name": "small"}},
-                "status": {"infrastructureRef": {**reference, "namespace": NAMESPACE}},
-            },
-        )
-        uid = owner["metadata"]["uid"]
-        owned: Obj = {
-            "apiVersion": VIRTUAL_MACHINES.api_version,
-            "kind": VIRTUAL_MACHINES.kind,
-            "name": name,
-            "uid": uid,
-            "controller": True,
-        }
-        spec: dict[str, Any] = {
-            "providerRef": {"name": provider, "namespace": SYSTEM},
-            "placement": {"failureDomain": self.domain(provider) or "not-known-yet"},
-            "virtualMachineRef": {"name": name, "uid": uid},
-            "imageRef": {"name": "ubuntu"},
-            "cpus": 1,
-            "memoryMiB": 512,
-            "disks": [{"name": "root", "storageClass": "gold"}],
-            "networkInterfaces": [{"name": "eth0", "networkClass": "prod"}],
-        }
-        meta = {"namespace": NAMESPACE, "name": name, "ownerReferences": [owned]}
-        self.api.put(
-            kind,
-            {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec},
-        )
 
     def _store(self) -> None:
         api = self.api

@@ -26,7 +26,6 @@ from banlieue.api.resources import (
     NAMESPACES,
     PROVIDERS,
     SECRETS,
-    VIRTUAL_MACHINES,
     VM_IMAGES,
 )
 from banlieue.api.v1alpha1.provider import Provider
@@ -43,6 +42,7 @@ from banlieue.sdk.testing.fakes import FakeClock, MemoryRecorder, context_for
 from banlieue.sdk.testing.memory_api import MemoryApi
 from test.kit.feed import Feed
 from test.kit.vcsim_values import Machine
+from test.kit.vsphere_machines import put_machine
 from test.kit.vsphere_target import VSphereTarget
 from test.kit.waiting import wait_until_async
 
@@ -275,47 +275,7 @@ class VSphereBench:
 
     def make_machine(self, name: str, **spec: object) -> Obj:
         """A machine as the controller makes it, and the VirtualMachine that refers to it."""
-        kind = VSPHERE_MACHINES
-        reference = {"apiGroup": kind.group, "kind": kind.kind, "name": name}
-        owner = self.api.put(
-            VIRTUAL_MACHINES,
-            {
-                "metadata": {"namespace": NAMESPACE, "name": name},
-                "spec": {"imageRef": {"name": "ubuntu"}, "classRef": {"name": "small"}},
-                "status": {"infrastructureRef": {**reference, "namespace": NAMESPACE}},
-            },
-        )
-        uid = owner["metadata"]["uid"]
-        reference_to_owner = {
-            "apiVersion": VIRTUAL_MACHINES.api_version,
-            "kind": VIRTUAL_MACHINES.kind,
-            "name": name,
-            "uid": uid,
-            "controller": True,
-        }
-        return self.api.put(
-            kind,
-            {
-                "apiVersion": kind.api_version,
-                "kind": kind.kind,
-                "metadata": {
-                    "namespace": NAMESPACE,
-                    "name": name,
-                    "ownerReferences": [reference_to_owner],
-                },
-                "spec": {
-                    "providerRef": {"name": PROVIDER.name, "namespace": PROVIDER.namespace},
-                    "placement": {"failureDomain": DOMAIN},
-                    "virtualMachineRef": {"name": name, "uid": uid},
-                    "imageRef": {"name": "ubuntu"},
-                    "cpus": 1,
-                    "memoryMiB": 512,
-                    "disks": [{"name": "root", "storageClass": "gold"}],
-                    "networkInterfaces": [{"name": "eth0", "networkClass": "prod"}],
-                    **spec,
-                },
-            },
-        )
+        return put_machine(self.api, Key(NAMESPACE, name), PROVIDER, DOMAIN, **spec)
 
     def edit(self, name: str, **spec: object) -> None:
         """Edit a machine's spec as the controller would; the generation moves on."""
