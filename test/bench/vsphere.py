@@ -56,8 +56,12 @@ _LATE: Final = 2.0
 _QUIET: Final = 3.0
 _WARM_UP: Final = "warm-up"
 _ERROR_CHARACTERS: Final = 2000
-_FAILURES: Final = (OSError, KubeError, ProcessEndedError, ControlError, RuntimeError)
-"""What ends the measurement of one subject; a time-out is an OSError."""
+_FAILURES: Final = (
+    *(OSError, KubeError, ProcessEndedError, ControlError, RuntimeError),
+    AssertionError,
+)
+"""What ends the measurement of one subject: a time-out is an OSError, a role that ended while time
+had to pass is an AssertionError."""
 
 Column = dict[str, Any]
 
@@ -247,15 +251,16 @@ def run(vms: int, steady: float, patience: float) -> dict[str, Any]:
         like.append(machine)
         return column
 
-    columns[OURS] = _column(ours)
+    columns[OURS] = column_of(ours)
     for name, on_in_clone in RAW.items() if like else ():
-        columns[name] = _column(partial(measure_raw, vms, like[0], on_in_clone=on_in_clone))
+        columns[name] = column_of(partial(measure_raw, vms, like[0], on_in_clone=on_in_clone))
     found: dict[str, Any] = {"vms": vms, "subjects": columns}
     ratio = over_raw({name: column.get("figures", {}) for name, column in columns.items()})
     return found if ratio is None else {**found, "powered_on_last_over_raw": ratio}
 
 
-def _column(measured: Callable[[Path], Column]) -> Column:
+def column_of(measured: Callable[[Path], Column]) -> Column:
+    """What was measured in a directory of its own, or the `error` that kept it from being so."""
     with tempfile.TemporaryDirectory(prefix="banlieue-bench-") as directory:
         try:
             return measured(Path(directory))

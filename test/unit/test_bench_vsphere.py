@@ -1,11 +1,13 @@
 """What the vSphere benchmark makes of its arguments and of what it measured."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from test.bench.rawvms import Order
-from test.bench.vsphere import OURS, RAW, over_raw, shown, sizes
+from test.bench.vsphere import OURS, RAW, column_of, over_raw, shown, sizes
+from test.kit.waiting import WaitTimeoutError
 
 LAST = "powered on, last, s"
 ONE, TWO = RAW
@@ -47,3 +49,15 @@ def test_an_order_fits_on_one_line() -> None:
     line = order.line()
     assert line.endswith("\n")
     assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [WaitTimeoutError("late"), AssertionError("late")])
+def test_a_subject_that_fails_leaves_the_others_to_be_measured(error: Exception) -> None:
+    seen: list[Path] = []
+
+    def measured(directory: Path) -> dict[str, object]:
+        seen.append(directory)
+        raise error
+
+    assert column_of(measured) == {"error": f"{type(error).__name__}: late"}
+    assert not seen[0].exists()
