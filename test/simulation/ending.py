@@ -256,20 +256,27 @@ class Ending(Actor):
     def _cannot_adopt(self, obj: Obj, vms: list[Made], reason: str) -> bool:
         """Whether it waits for a VM that is not there, or that another one has, which is right."""
         adopt = obj["spec"].get("adopt")
-        if not adopt:
+        if not adopt or any(self._uuid(it) == adopt["id"] for it in vms):
             return False
-        if vms:
-            # An earlier owner of its name was lost, and left the VM it had to be decided about.
-            others = all(
-                self.cluster.worlds[it.world].state.vms[it.vm_id].uuid != adopt["id"] for it in vms
-            )
-            return reason == "OwnershipConflict" and others
+        # What else it has is of an earlier owner of its name, who was lost.
         found = self.find(adopt["id"])
         if found is None:
             return reason in {"AdoptionNotFound", "VMMissing"}
         mark = Mark.decode(found[1].mark)
         taken = mark is not None and mark.owner.name != obj["metadata"]["name"]
-        return reason == "OwnershipConflict" and taken
+        return reason == "OwnershipConflict" and (taken or bool(vms) or self._has_rival(obj))
+
+    def _has_rival(self, obj: Obj) -> bool:
+        """Whether another object took up the VM that this one names, or is at it."""
+        wanted, name = obj["spec"]["adopt"]["id"], obj["metadata"]["name"]
+        return any(
+            (it["spec"].get("instance") or {}).get("uuid") == wanted
+            and it["spec"].get("virtualMachineRef", {}).get("name") != name
+            for it in self.cluster.machines()
+        )
+
+    def _uuid(self, made: Made) -> str:
+        return self.cluster.worlds[made.world].state.vms[made.vm_id].uuid
 
     def _nowhere_to_go(self, obj: Obj) -> bool:
         """Whether it waits for a Provider that is being deleted, which is right."""

@@ -377,3 +377,20 @@ async def test_a_late_mark_does_not_take_the_vm_from_whoever_has_it(bench: Machi
     mark = Mark.decode(bench.vms()[0].mark)
     assert mark is not None
     assert mark.owner.name == OTHER.name
+
+
+@pytest.mark.identity("10.3")
+async def test_a_spoiled_mark_gives_the_vm_to_nobody_who_waits_for_it(bench: MachineBench) -> None:
+    vm = existing(bench)
+    for key in (MACHINE, OTHER):
+        adopting(bench, vm.uuid, key, accepted=True)
+    await bench.run()
+    assert bench.condition("Ready") == ("True", "Ready")
+    instance = bench.machine()["spec"]["instance"]
+    # A restored backup of somebody who claimed it at the same moment, and lost.
+    bench.edit(OTHER, instance=instance)
+    (marked,) = bench.vms()
+    bench.control("set_mark", vm=marked.id, mark="rubbish")
+    await bench.run(OTHER)
+    assert bench.condition("Ready", OTHER) == ("False", "OwnershipConflict")
+    assert bench.vms()[0].mark == "rubbish"

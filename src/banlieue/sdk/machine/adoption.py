@@ -15,7 +15,7 @@ from banlieue.sdk import tenancy
 from banlieue.sdk.driver import Driver, Task
 from banlieue.sdk.errors import DriverError, Foreign, InvalidSpec
 from banlieue.sdk.identity import Mark, valid_mark
-from banlieue.sdk.kube import Key
+from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.machine import adopted, drift, epochs, life, writes
 from banlieue.sdk.machine.ownership import own_mark, wanted_mark
 from banlieue.sdk.machine.scope import Scope, owner_of, told_of
@@ -59,6 +59,12 @@ async def _allowed(scope: Scope) -> Outcome:
         "policy.adoption.allowedNamespaces",
         life.SLOW,
     )
+
+
+_ANOTHERS = (
+    "another object takes this VM over or has it already; adopt another one, or delete that object "
+    "first"
+)
 
 
 async def _know_owner(scope: Scope) -> Outcome:
@@ -107,14 +113,17 @@ def _check_free(scope: Scope, found: Candidate) -> None:
             "the VM belongs to another object already, by the mark it carries; adopt another one, "
             "or release it there with deletionPolicy Orphan"
         )
+    if any(_others_of(scope, found.state.uuid)):
+        raise Foreign(_ANOTHERS)
+
+
+def _others_of(scope: Scope, uuid: str) -> Iterator[Obj]:
+    """Specs of other machine objects that persisted the identity of a VM."""
     for other in scope.ctx.cache.list(scope.backend.machine):
-        instance = (other.get("spec") or {}).get("instance") or {}
-        same = str(instance.get("uuid", "")).lower() == found.state.uuid.lower()
-        if same and Key.of(other) != scope.key:
-            raise Foreign(
-                "another object takes this VM over or has it already; adopt another one, or "
-                "delete that object first"
-            )
+        spec = other.get("spec") or {}
+        known = str((spec.get("instance") or {}).get("uuid", ""))
+        if known.lower() == uuid.lower() and Key.of(other) != scope.key:
+            yield spec
 
 
 def _told(scope: Scope) -> str:
@@ -182,6 +191,9 @@ async def take_over(scope: Scope) -> Outcome:
         return _not_found(scope)
     if own_mark(ref, found) is not None or _is_marked(found.mark, found.uuid):
         return CONTINUE  # the look that follows tells whose it is
+    if any(other.get("providerID") for other in _others_of(scope, found.uuid)):
+        # It was marked for that object; that somebody spoiled the mark gives it to nobody else.
+        raise Foreign(_ANOTHERS)
     outcome = await run_phases((life.permitted, _allowed, life.may_change), scope)
     if outcome is not CONTINUE:
         return outcome

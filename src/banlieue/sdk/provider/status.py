@@ -10,7 +10,7 @@ from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.v1alpha1.provider import ProviderStatus
 from banlieue.sdk import conditions
 from banlieue.sdk.conditions import Finding
-from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
+from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Refused
 from banlieue.sdk.features import HONOURED, KEPT_UP, MOVE
 from banlieue.sdk.outcome import Outcome, Stop
 from banlieue.sdk.provider import domains, retained
@@ -46,7 +46,9 @@ _MAX_SHOWN = 5
 def problem_of(error: DriverError | ConnectionInvalid, wait: float) -> Problem:
     """What an error says about the Provider; `wait` is how long the breaker still refuses."""
     about = _ABOUT.get(error.reason, ())
-    if not isinstance(error, ConnectionInvalid | NeedsOperator | InvalidSpec):
+    # What is full now may have room later, and no spec is wrong for that.
+    passes = isinstance(error, Refused)
+    if passes or not isinstance(error, ConnectionInvalid | NeedsOperator | InvalidSpec):
         return Problem(error.reason, error.message, about, after=max(wait, _SOON))
     after = _SECRETS if about and ConditionType.PERMISSIONS_VALID not in about else _SLOW
     return Problem(error.reason, error.message, about, lasting=True, after=after)
