@@ -264,6 +264,10 @@ class Ending(Actor):
             return reason in {"AdoptionNotFound", "VMMissing"}
         mark = Mark.decode(found[1].mark)
         taken = mark is not None and mark.owner.name != obj["metadata"]["name"]
+        if reason == "AdoptionNotFound":
+            # Looked for where its pin or what an earlier owner left there bound it to.
+            at = ((obj.get("status") or {}).get("scheduled") or {}).get("providerName")
+            return found[0].name != at and (taken or any(it.world == at for it in vms))
         return reason == "OwnershipConflict" and (taken or bool(vms) or self._has_rival(obj))
 
     def _has_rival(self, obj: Obj) -> bool:
