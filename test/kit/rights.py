@@ -94,6 +94,7 @@ OPERATOR: Final = (
     Right("list watch", INFRA, "simulatedmachines vspheremachines", GRANTED),
     Right("create", COORDINATION, "leases", SERVED, where=INSTALL),
     Right("get patch", COORDINATION, "leases", SERVED, "banlieue-operator", INSTALL),
+    Right("get", "", "pods", HOLDERS, where=INSTALL),
 )
 
 _ANY_PROVIDER: Final = (
