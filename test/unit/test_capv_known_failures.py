@@ -184,7 +184,7 @@ LIBRARY_LIST: Mapping[str, Row] = {
     ),
     "11": shown(
         "listing takes minutes",
-        f"{DRIVER}::test_many_creates_stay_within_their_budget_and_then_cost_nothing",
+        "integration/test_vsphere_calls.py::test_many_creates_stay_within_their_budget_and_then_cost_nothing",
     ),
     "12": shown(
         "one undecodable object spoils a reply",
