@@ -167,7 +167,7 @@ class Ending(Actor):
         for obj in self.cluster.virtual_machines():
             name = obj["metadata"]["name"]
             # What is told to users then: delete it with Orphan.
-            stuck = self._name_kept(name) or self._is_outdated(name)
+            stuck = self._name_kept(name) or self._is_outdated(name) or self._has_heirloom(obj)
             policy = "Orphan" if stuck else self.rng.choice(POLICIES)
             self.edit(name, deletionPolicy=policy)
             self.cluster.log(f"user deletes {name}")
@@ -269,6 +269,11 @@ class Ending(Actor):
             at = ((obj.get("status") or {}).get("scheduled") or {}).get("providerName")
             return found[0].name != at and (taken or any(it.world == at for it in vms))
         return reason == "OwnershipConflict" and (taken or bool(vms) or self._has_rival(obj))
+
+    def _has_heirloom(self, obj: Obj) -> bool:
+        """Whether it is to adopt a VM, and a lost owner of its name had another one."""
+        adopt, name = obj["spec"].get("adopt"), obj["metadata"]["name"]
+        return bool(adopt) and any(self._uuid(it) != adopt["id"] for it in self._vms_of(name))
 
     def _has_rival(self, obj: Obj) -> bool:
         """Whether another object took up the VM that this one names, or is at it."""

@@ -20,7 +20,7 @@ from test.simulation.backend import SimWorld
 from test.simulation.cluster import Cluster
 from test.simulation.custody import Custody
 from test.simulation.kinds import MACHINE_KINDS
-from test.simulation.platform import FIXED
+from test.simulation.platform import FIXED, NAMESPACE
 
 GRACE = 150.0
 """Seconds for which a call that was right when it was decided may still arrive."""
@@ -231,8 +231,11 @@ class Oracle:
             self.custody.follow_provider(change)
             if not self.restoring:
                 self._follow_provider(change)
-        if change.resource in MACHINE_KINDS and change.new is not None:
-            self._follow_rebind(change.new)
+        if change.resource in MACHINE_KINDS:
+            if change.new is not None:
+                self._follow_rebind(change.new)
+            elif not self.restoring:
+                self._follow_release((change.old or {}).get("spec") or {})
         new, old = change.new, change.old
         if self._call is None or new is None or change.resource not in _JUDGED:
             return
@@ -312,6 +315,20 @@ class Oracle:
             if made.uuid == uuid and given and not self._has_other(made):
                 made.left = made.lost = False
                 self.leaked.pop(made.uuid, None)
+
+    def _follow_release(self, spec: Obj) -> None:
+        """What a move left is its user's, whether or not its backend could be told."""
+        behind = (spec.get("move") or {}).get("role") == "Previous"
+        let_go = (spec.get("teardown") or {}).get("mode") == "Release"
+        owner = self.cluster.api.look_at(
+            VIRTUAL_MACHINES,
+            Key(NAMESPACE, (spec.get("virtualMachineRef") or {}).get("name", "")),
+        )
+        if not (behind and let_go and owner and _policy(owner["spec"]) == "Orphan"):
+            return
+        for made in self.made.values():
+            if made.uuid == (spec.get("instance") or {}).get("uuid"):
+                made.left = True
 
     def _follow_provider(self, change: Change) -> None:
         """Nobody tells of the VMs on a Provider that is gone or goes."""
