@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 NAME   ?= banlieue
 # Most tests wait for something; each worker has a control plane of its own (about 1 GB).
-WORKERS ?= 3
+WORKERS ?= 5
 export E2E_CLUSTER ?= local
 
 .DEFAULT_GOAL := help

@@ -19,6 +19,8 @@ LONG = frozenset(
         "test_same_words.py",
         "test_simulation.py",
         "test_trouble.py",
+        "test_vsphere_fault_matrix.py",
+        "test_vsphere_spec.py",
     }
 )
 """Files that take a minute and more: begun last, one worker would be left alone with them."""

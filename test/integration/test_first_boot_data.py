@@ -469,6 +469,7 @@ def test_two_processes_that_clear_at_once_end_in_the_same(bench: Bench) -> None:
 def test_a_lost_reply_is_found_out_by_the_next_look(bench: Bench, target: VSphereTarget) -> None:
     made = planned(bench)
     state = ready(bench, made)
+    target.proxy.reset_counts()
     target.proxy.add(drop_reply("ReconfigVM_Task", count=1))
     bench.run(made, lambda: redactor(bench).redact_seed(seen(made, state)))
     assert set(guestdata.decoded(options(bench, made))) == {"metadata"}

@@ -10,6 +10,9 @@ from test.kit.stack import condition
 from test.kit.story import STORAGE, Story
 from test.kit.waiting import wait_until
 
+_NEXT_LOOK = READY_SECONDS + 60.0
+"""Seconds: a Provider at rest is looked at each minute."""
+
 pytestmark = pytest.mark.slow
 
 LARGE = """
@@ -64,7 +67,7 @@ def test_a_disk_is_added_grows_and_outlives_its_vm(story: Story) -> None:
     story.kube.delete(VMS, "ledger", story.team)
     wait_until(
         lambda: [disk["id"] for disk in story.provider()["status"].get("retainedDisks", [])],
-        READY_SECONDS,
+        _NEXT_LOOK,
         "the Provider lists the disk",
     )
     (listed,) = story.provider()["status"]["retainedDisks"]
