@@ -190,8 +190,11 @@ def guest(tmp_path: Path) -> Path:
 
 
 def executable(path: Path, text: str) -> None:
-    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}")
-    path.chmod(0o755)
+    # What an earlier boot left running may be at the old one, which cannot be written to then.
+    new = path.with_name(f".{path.name}")
+    new.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}")
+    new.chmod(0o755)
+    new.replace(path)
 
 
 def boot(guest: Path, status: str, *, vendor: bool = False) -> None:
