@@ -18,7 +18,6 @@ from test.kit.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 PATIENCE = 30.0
-QUICK = Timings(read=1.5, longest_poll=1.0, poll_slack=1.0)
 
 
 @pytest.fixture(scope="module")

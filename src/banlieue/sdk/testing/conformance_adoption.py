@@ -53,7 +53,7 @@ class AdoptionConformance(Benched):
         """A VM that somebody else made."""
         driver = bench.driver
         if not isinstance(driver, Adoption):
-            pytest.skip("the driver has no power to adopt")
+            pytest.skip("the driver cannot adopt: it lacks the methods of sdk.powers.Adoption")
         plan = bench.plan()
         vm = bench.target.make_existing(f"existing-{uuid4().hex[:8]}", plan.failure_domain)
         raw = bench.raw(vm)
@@ -196,7 +196,7 @@ class AdoptionConformance(Benched):
     def test_a_released_vm_can_be_taken_over_again(self, existing: Found) -> None:
         driver = existing.bench.driver
         if not isinstance(driver, MarkRemover):
-            pytest.skip("the driver has no power to remove marks")
+            pytest.skip("the driver removes no marks: it lacks those of sdk.powers.MarkRemover")
         ref, mark = existing.claim("first")
         existing.take(ref, mark)
         existing.bench.run(existing.plan, lambda: driver.remove_mark(ref))

@@ -236,7 +236,7 @@ def _named(bench: Bench, plan: AnyPlan, name: str) -> DiskState:
 
 def _keeper(bench: Bench) -> DiskKeeper:
     if not isinstance(bench.driver, DiskKeeper):
-        pytest.skip("the driver has no power to keep disks")
+        pytest.skip("the driver keeps no disks: it lacks the methods of sdk.powers.DiskKeeper")
     return bench.driver
 
 

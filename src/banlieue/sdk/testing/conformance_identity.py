@@ -193,7 +193,7 @@ class IdentityConformance(Benched):
 
     def test_a_mark_can_be_removed(self, bench: Bench) -> None:
         if not isinstance(bench.driver, MarkRemover):
-            pytest.skip("the driver has no power to remove marks")
+            pytest.skip("the driver removes no marks: it lacks those of sdk.powers.MarkRemover")
         remover, plan = bench.driver, bench.plan()
         ref = seen(plan, bench.ensure(plan))
         bench.run(plan, lambda: remover.remove_mark(ref))

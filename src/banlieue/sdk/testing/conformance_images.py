@@ -78,7 +78,7 @@ class ImageConformance(Benched):
 
 def _importer(driver: AnyDriver) -> ImageImporter:
     if not isinstance(driver, ImageImporter):
-        pytest.skip("the driver has no power to import images")
+        pytest.skip("the driver imports no images: it lacks those of sdk.image.ports.ImageImporter")
     return driver
 
 

@@ -57,7 +57,7 @@ class UpkeepConformance(Benched):
 
 def _keeper(driver: AnyDriver) -> Upkeeper:
     if not isinstance(driver, Upkeeper):
-        pytest.skip("the driver keeps up neither tags nor groups")
+        pytest.skip("the driver keeps no tags or groups: it lacks those of sdk.upkeep.Upkeeper")
     return driver
 
 
