@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from test.kit.kube import Kube, KubeError, Object
+from test.kit.waiting import wait_until
 
 _SERVERS_OWN: Final = (
     "uid",
@@ -68,11 +69,24 @@ def wipe_status(kube: Kube, kind: str, name: str, namespace: str) -> None:
 
 
 def tear_out(kube: Kube, kind: str, name: str, namespace: str) -> None:
-    """Remove an object past its finalizers, as the loss of the store does."""
-    with contextlib.suppress(KubeError):
-        kube.patch(kind, name, {"metadata": {"finalizers": None}}, namespace)
-    kube.delete(kind, name, namespace, missing_ok=True, propagation="Background")
+    """Remove an object past its finalizers, as the loss of the store does.
+
+    Only the object of today's uid: its owner may have made another one of the name at once.
+    """
     found = kube.find(kind, name, namespace)
-    if found is not None:
-        kube.patch(kind, name, {"metadata": {"finalizers": None}}, namespace)
-    kube.wait_gone(kind, name, namespace)
+    if found is None:
+        return
+    uid = found["metadata"]["uid"]
+
+    def strip() -> None:
+        with contextlib.suppress(KubeError):
+            kube.patch(kind, name, {"metadata": {"uid": uid, "finalizers": None}}, namespace)
+
+    def is_gone() -> bool:
+        strip()
+        left = kube.find(kind, name, namespace)
+        return left is None or left["metadata"]["uid"] != uid
+
+    strip()
+    kube.delete(kind, name, namespace, missing_ok=True, propagation="Background")
+    wait_until(is_gone, 30.0, f"{kind} {namespace}/{name} to be torn out")
