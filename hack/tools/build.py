@@ -52,8 +52,10 @@ def main(arguments: Sequence[str] | None = None, out: TextIO | None = None) -> i
 
 
 def tools_of(group: str) -> tuple[Tool, ...]:
-    """The tools of the group of that name, or of every group for `all`."""
-    return tuple(tool for tool in TOOLS if group in (tool.group, _ALL))
+    """The tools of the group of that name; `all` are those that something of ours runs on."""
+    if group == _ALL:
+        return tuple(tool for tool in TOOLS if tool.group is not Group.PEER)
+    return tuple(tool for tool in TOOLS if tool.group == group)
 
 
 def build_missing(tools: Sequence[Tool], store: Store, out: TextIO) -> None:
@@ -161,7 +163,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--group",
         choices=[*Group, _ALL],
-        help="what the tests run (the default), what the local cluster runs besides, or both",
+        help="what the tests run (the default), what the local cluster runs besides, both, or "
+        "what the bench can measure beside ours (peer)",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--print-path", metavar="NAME", help="print where that binary is")

@@ -87,7 +87,8 @@ def test_a_module_without_the_pin_is_an_error(store: Store) -> None:
         ([], {"etcd", "vcsim", "kube-apiserver", "kube-controller-manager", "kubectl"}),
         (["--group", "test"], {tool.name for tool in TOOLS if tool.group is Group.TEST}),
         (["--group", "cluster"], {tool.name for tool in TOOLS if tool.group is Group.CLUSTER}),
-        (["--group", "all"], {tool.name for tool in TOOLS}),
+        (["--group", "all"], {tool.name for tool in TOOLS if tool.group is not Group.PEER}),
+        (["--group", "peer"], {"peer-cluster-api", "peer-cluster-api-vsphere"}),
         (["ctr", "etcd"], {"ctr", "etcd"}),
     ],
 )
