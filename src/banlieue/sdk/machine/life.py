@@ -16,11 +16,10 @@ from banlieue.api.v1alpha1.virtualmachine import OnMissing
 from banlieue.sdk import installation, tenancy
 from banlieue.sdk.driver import RESTART, Driver, MachinePlan, MachineRef, MachineState, Task
 from banlieue.sdk.errors import DriverError, FieldLacks, NeedsOperator
-from banlieue.sdk.features import unhonoured
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE
 from banlieue.sdk.installation import Installation
 from banlieue.sdk.kube import Key, NotFound, Obj
-from banlieue.sdk.machine import disks, drift, epochs, plan, stopped, writes
+from banlieue.sdk.machine import disks, drift, epochs, plan, stopped, tags, writes
 from banlieue.sdk.machine.bootstrap import read_bootstrap
 from banlieue.sdk.machine.correction import note_correction
 from banlieue.sdk.machine.ownership import check_ours, rebind_uuid, told_move
@@ -318,7 +317,7 @@ async def converge(scope: Scope) -> Outcome:
     seen = scope.seen
     if seen is None:
         return CONTINUE
-    scope.unsupported = () if scope.memory.kept.able else unhonoured(scope.machine.spec)
+    scope.unsupported = tags.unhonoured(scope)
     scope.differing = _differences(scope, seen)
     if not scope.differing:
         scope.memory.diverged_at = None

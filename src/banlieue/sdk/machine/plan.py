@@ -23,7 +23,7 @@ from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.image import lookup
 from banlieue.sdk.image.sources import import_of, source_for
 from banlieue.sdk.kube import Key
-from banlieue.sdk.machine import disks
+from banlieue.sdk.machine import disks, tags
 from banlieue.sdk.machine.adopted import left_alone
 from banlieue.sdk.machine.ownership import wanted_mark
 from banlieue.sdk.machine.scope import Scope
@@ -72,21 +72,8 @@ def make_plan(scope: Scope, where: FailureDomain, image: Image | None = None) ->
         power_off_timeout=seconds_to_stop(scope),
         removals=disks.removals(scope),
         left_alone=left_alone(spec, [nic.name for nic in nics]),
-        tags=allowed_tags(scope),
+        tags=tags.allowed(scope),
     )
-
-
-def allowed_tags(scope: Scope) -> dict[str, str]:
-    """The tags that the machine's namespace may have put on its VM.
-
-    From another namespace than the Provider's they are those its admin maps: others may give
-    rights, or mean something to his own tools.
-    """
-    provider, tags = scope.open.provider, scope.machine.spec.tags
-    if provider.metadata.namespace == scope.key.namespace:
-        return dict(tags)
-    mapped = {entry.tag for entry in provider.spec.tag_mapping}
-    return {name: value for name, value in tags.items() if name in mapped}
 
 
 def power_plan(scope: Scope, seen: MachineState) -> MachinePlan[Any]:

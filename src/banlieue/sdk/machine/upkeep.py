@@ -6,12 +6,11 @@ What was brought into force is remembered, so that a machine at rest costs no ca
 from dataclasses import replace
 from typing import Any
 
-from banlieue.api.infrastructure.machine import MachineSpec, MoveRole
+from banlieue.api.infrastructure.machine import MoveRole
 from banlieue.api.reasons import Reason
 from banlieue.sdk.driver import Driver
 from banlieue.sdk.errors import DriverError, Unreachable
-from banlieue.sdk.features import unhonoured
-from banlieue.sdk.machine import life, plan
+from banlieue.sdk.machine import life, plan, tags
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome
 from banlieue.sdk.phases import run_phases
@@ -46,6 +45,7 @@ def _is_asked(scope: Scope, kept: Kept, wanted: Wanted) -> bool:
     place = scope.open.domain(scope.domain_name)
     bound = place is not None and place.bound
     edited = scope.edited and scope.machine.status.observed_generation is not None
+    edited = edited or tags.follow_labels(scope)
     return bool(wanted[1] or wanted[2]) or bound or kept.wanted is not None or edited
 
 
@@ -55,9 +55,7 @@ async def _step(scope: Scope, kept: Kept) -> None:
         return
     try:
         # Classes are not looked up: one that is not offered any more says nothing about tags.
-        made = replace(
-            plan.power_plan(scope, seen), failure_domain=place, tags=plan.allowed_tags(scope)
-        )
+        made = replace(plan.power_plan(scope, seen), failure_domain=place, tags=tags.allowed(scope))
 
         def keep(driver: Driver[Any]) -> Upkeep | None:
             return driver.keep_up(made, seen) if isinstance(driver, Upkeeper) else None
@@ -66,10 +64,10 @@ async def _step(scope: Scope, kept: Kept) -> None:
     except Unreachable:
         raise
     except DriverError as error:
-        told = Upkeep(FIRST_PAUSE, tuple(_lacking(scope.machine.spec, error)))
+        told = Upkeep(FIRST_PAUSE, tuple(_lacking(scope, error)))
     if told is None:
         kept.able, kept.last = False, Upkeep()
-        scope.unsupported = (*scope.unsupported, *unsupported(scope))
+        scope.unsupported = (*scope.unsupported, *tags.unhonoured(scope))
         return
     refused = _refused(scope)
     if refused is not None:
@@ -88,7 +86,7 @@ async def _step(scope: Scope, kept: Kept) -> None:
 
 
 def _refused(scope: Scope) -> Shortfall | None:
-    others = sorted(scope.machine.spec.tags.keys() - plan.allowed_tags(scope).keys())
+    others = tags.refused(scope)
     if not others:
         return None
     return Shortfall(
@@ -99,8 +97,8 @@ def _refused(scope: Scope) -> Shortfall | None:
     )
 
 
-def _lacking(spec: MachineSpec, error: DriverError) -> list[Shortfall]:
-    asked = {TAGS: spec.tags, GROUP: spec.anti_affinity_group}
+def _lacking(scope: Scope, error: DriverError) -> list[Shortfall]:
+    asked = {TAGS: tags.asked(scope), GROUP: scope.machine.spec.anti_affinity_group}
     fields = [name for name, value in asked.items() if value] or [TAGS]
     return [Shortfall(name, error.reason, error.message) for name in fields]
 
@@ -112,17 +110,12 @@ def _wanted(scope: Scope) -> Wanted | None:
         return None
     if spec.adopt is not None and not spec.adopt.accepted:
         return None
-    return seen.backend_id, tuple(sorted(spec.tags.items())), spec.anti_affinity_group
+    return seen.backend_id, tuple(sorted(tags.asked(scope).items())), spec.anti_affinity_group
 
 
 def _again(scope: Scope, after: float) -> None:
     earlier = scope.again_after
     scope.again_after = after if earlier is None else min(earlier, after)
-
-
-def unsupported(scope: Scope) -> tuple[str, ...]:
-    """Fields that the driver has no power for, as far as it was asked."""
-    return () if scope.memory.kept.able else unhonoured(scope.machine.spec)
 
 
 def shortfalls(scope: Scope) -> tuple[Shortfall, ...]:
