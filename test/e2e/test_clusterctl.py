@@ -27,10 +27,10 @@ from test.kit.managementcluster import (
     FLAVORS,
     INVENTORY,
     NAMESPACE,
-    TEMPLATE_VALUES,
     VERSION,
     Management,
     delete_provider,
+    template_values,
 )
 from test.kit.waiting import wait_until
 
@@ -230,7 +230,7 @@ def test_what_is_generated_is_accepted(
     """By the schemas and webhooks of everybody, that is: nothing is stored."""
     flags = [f"--target-namespace={tenant}", "--kubernetes-version=v1.34.0"]
     flags += [f"--flavor={flavor}"] if flavor else []
-    made = replace(clusterctl, variables=TEMPLATE_VALUES).run(
+    made = replace(clusterctl, variables=template_values(flavor)).run(
         "generate", "cluster", "made", "--infrastructure=banlieue", *flags
     )
     for found in yaml.safe_load_all(made.output):

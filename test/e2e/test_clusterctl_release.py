@@ -1,7 +1,9 @@
 """What clusterctl makes of our release before any cluster is asked."""
 
+import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +13,7 @@ import yaml
 from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
 from hack.cluster.clusterapi.install import OUR_IMAGE, kept_repository, release
 from hack.cluster.clusterapi.repository import CONFIGURATION, PROVIDER, add_release
-from test.kit.managementcluster import FLAVORS, NAMESPACE, TEMPLATE_VALUES, VERSION
+from test.kit.managementcluster import FLAVORS, NAMESPACE, VERSION, template_values
 
 pytestmark = pytest.mark.e2e
 
@@ -195,35 +197,79 @@ def test_nothing_is_left_to_be_substituted(clusterctl: Clusterctl) -> None:
 
 @pytest.mark.parametrize("flavor", FLAVORS)
 def test_a_cluster_is_made_of_what_the_template_asks_for(repository: Path, flavor: str) -> None:
-    objects = list(
-        yaml.safe_load_all(template(Clusterctl(repository, variables=TEMPLATE_VALUES), flavor))
-    )
+    objects = list(yaml.safe_load_all(template(repository, flavor)))
     (cluster,) = of_kind(objects, "Cluster")
     assert cluster["metadata"]["name"] == "made"
     assert {found["metadata"]["namespace"] for found in objects} == {"tenant"}
     assert of_kind(objects, "Namespace") == []
 
 
-@pytest.mark.parametrize("flavor", FLAVORS)
-@pytest.mark.parametrize("left_out", TEMPLATE_VALUES)
+@pytest.mark.parametrize(
+    ("flavor", "left_out"),
+    [(flavor, name) for flavor in FLAVORS for name in template_values(flavor)],
+)
 def test_what_a_template_needs_is_asked_for(repository: Path, flavor: str, left_out: str) -> None:
-    rest = {name: value for name, value in TEMPLATE_VALUES.items() if name != left_out}
+    rest = {name: it for name, it in template_values(flavor).items() if name != left_out}
     with pytest.raises(ClusterctlError, match=rf"value for variables \[{left_out}\] is not set"):
-        template(Clusterctl(repository, variables=rest), flavor)
+        template(repository, flavor, rest)
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_the_variables_of_a_template_are_listed_with_their_defaults(
+    repository: Path, flavor: str
+) -> None:
+    listed = template(repository, flavor, {}, "--list-variables")
+    required, _, optional = listed.partition("Required Variables:")[2].partition("Optional")
+    # What clusterctl gets by its own flags counts as required, too, and is no variable of ours.
+    ours = {name for name in re.findall(r"- (\S+)", required) if name != "KUBERNETES_VERSION"}
+    assert ours - {"CLUSTER_NAME"} == template_values(flavor).keys()
+    defaults = dict(re.findall(r"- (\S+)\s+\(defaults to (.*)\)", optional))
+    assert defaults["BANLIEUE_SSH_AUTHORIZED_KEYS"] == "[]"
+    assert defaults["BANLIEUE_DISK_GIB"] == "40"
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_lists_are_given_as_yaml(repository: Path, flavor: str) -> None:
+    keys = ["ssh-ed25519 AAAA a: 'b'", "ssh-rsa AAAB c"]
+    references = [{"namespace": "vcenters", "name": "vc-a"}]
+    given = {
+        "BANLIEUE_SSH_AUTHORIZED_KEYS": json.dumps(keys),
+        "BANLIEUE_PROVIDER_REFS": "[{namespace: vcenters, name: vc-a}]",
+    }
+    text = template(repository, flavor, {**template_values(flavor), **given})
+    objects = list(yaml.safe_load_all(text))
+    (cluster,) = of_kind(objects, "Cluster")
+    if "topology" in cluster["spec"]:
+        variables = {it["name"]: it["value"] for it in cluster["spec"]["topology"]["variables"]}
+        assert variables["sshAuthorizedKeys"] == keys
+        assert variables["providerRefs"] == references
+        return
+    templates = [it for it in objects if it["kind"].endswith("MachineTemplate")]
+    assert len(templates) == 2
+    for found in templates:
+        assert found["spec"]["template"]["spec"]["sshAuthorizedKeys"] == keys
+    (infrastructure,) = [
+        it for it in objects if it["kind"] in {"VSphereCluster", "SimulatedCluster"}
+    ]
+    if flavor != "two-vcenters":
+        assert infrastructure["spec"]["providerRefs"] == references
 
 
 def test_a_class_comes_with_the_cluster_that_uses_it(repository: Path) -> None:
-    text = template(Clusterctl(repository, variables=TEMPLATE_VALUES), "topology")
-    objects = list(yaml.safe_load_all(text))
+    objects = list(yaml.safe_load_all(template(repository, "topology")))
     (cluster,) = of_kind(objects, "Cluster")
     names = [found["metadata"]["name"] for found in of_kind(objects, "ClusterClass")]
     assert names == [cluster["spec"]["topology"]["classRef"]["name"]]
 
 
-def template(clusterctl: Clusterctl, flavor: str) -> str:
-    flags = ["--target-namespace=tenant", "--kubernetes-version=v1.34.0"]
+def template(
+    repository: Path, flavor: str, values: Mapping[str, str] | None = None, *more: str
+) -> str:
+    given = template_values(flavor) if values is None else values
+    flags = ["--target-namespace=tenant", "--kubernetes-version=v1.34.0", *more]
     flags += [f"--flavor={flavor}"] if flavor else []
     infrastructure = f"--infrastructure=banlieue:{VERSION}"
+    clusterctl = Clusterctl(repository, variables=given)
     return clusterctl.run("generate", "cluster", "made", infrastructure, *flags).output
 
 

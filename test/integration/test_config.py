@@ -30,6 +30,10 @@ VALUES = {
     "BANLIEUE_IMAGE": "ubuntu-24.04-kube",
     "BANLIEUE_NETWORK_CLASS": "prod",
     "BANLIEUE_STORAGE_CLASS": "gold",
+    "BANLIEUE_PROVIDER_1": "vc-1",
+    "BANLIEUE_PROVIDER_2": "vc-2",
+    "BANLIEUE_FAILURE_DOMAIN_1": "vc-1-dc0-c0",
+    "BANLIEUE_FAILURE_DOMAIN_2": "vc-2-dc0-c0",
 }
 
 Object = dict[str, Any]

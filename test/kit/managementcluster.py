@@ -24,7 +24,21 @@ TEMPLATE_VALUES: Final = {
     "BANLIEUE_STORAGE_CLASS": "solid",
 }
 """What every template has to be given."""
+FLAVOR_VALUES: Final = {
+    "two-vcenters": {
+        "BANLIEUE_PROVIDER_1": "vc-1",
+        "BANLIEUE_PROVIDER_2": "vc-2",
+        "BANLIEUE_FAILURE_DOMAIN_1": "vc-1-dc0-c0",
+        "BANLIEUE_FAILURE_DOMAIN_2": "vc-2-dc0-c0",
+    }
+}
+"""What a flavor has to be given besides."""
 INVENTORY: Final = "providers.clusterctl.cluster.x-k8s.io"
+
+
+def template_values(flavor: str) -> dict[str, str]:
+    """Everything a flavor has to be given."""
+    return {**TEMPLATE_VALUES, **FLAVOR_VALUES.get(flavor, {})}
 
 
 @dataclass(frozen=True, slots=True)

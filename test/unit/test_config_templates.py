@@ -1,6 +1,7 @@
 """The cluster templates: variables, references, and that our models read what they hold."""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import yaml
 
 from banlieue.api.meta import ResourceObject
 from banlieue.providers.vsphere.models import KINDS as VSPHERE_KINDS
+from banlieue.sdk.seed import files
 from banlieue.sdk.simulated.models import KINDS as SIMULATED_KINDS
 from test.kit.envsubst import substitute, variables
 
@@ -30,6 +32,10 @@ VALUES = {
     "BANLIEUE_IMAGE": "ubuntu-24.04-kube",
     "BANLIEUE_NETWORK_CLASS": "prod",
     "BANLIEUE_STORAGE_CLASS": "gold",
+    "BANLIEUE_PROVIDER_1": "vc-1",
+    "BANLIEUE_PROVIDER_2": "vc-2",
+    "BANLIEUE_FAILURE_DOMAIN_1": "vc-1-dc0-c0",
+    "BANLIEUE_FAILURE_DOMAIN_2": "vc-2-dc0-c0",
 }
 
 Object = dict[str, Any]
@@ -141,6 +147,121 @@ def test_with_an_endpoint_of_ones_own_only_kube_vip_is_missing() -> None:
     default = without_kube_vip("cluster-template")
     assert default == without_kube_vip("cluster-template-external-endpoint")
     assert default != objects(ROOT / "templates/cluster-template.yaml")
+
+
+def test_a_cluster_over_two_vcenters_has_workers_in_both() -> None:
+    found = objects(ROOT / "templates/cluster-template-two-vcenters.yaml")
+    (cluster,) = [it for it in found if it["kind"] == "VSphereCluster"]
+    assert cluster["spec"]["providerRefs"] == [
+        {"namespace": "banlieue-system", "name": VALUES["BANLIEUE_PROVIDER_1"]},
+        {"namespace": "banlieue-system", "name": VALUES["BANLIEUE_PROVIDER_2"]},
+    ]
+    workers = [it["spec"] for it in found if it["kind"] == "MachineDeployment"]
+    domains = [it["template"]["spec"]["failureDomain"] for it in workers]
+    assert domains == [VALUES["BANLIEUE_FAILURE_DOMAIN_1"], VALUES["BANLIEUE_FAILURE_DOMAIN_2"]]
+    without = [{**it, "template": {**it["template"], "spec": {}}} for it in workers]
+    assert without[0] == without[1]
+
+
+def test_beside_its_vcenters_it_is_a_cluster_with_an_endpoint_of_its_own() -> None:
+    def others(name: str) -> list[Object]:
+        found = objects(ROOT / "templates" / f"{name}.yaml")
+        return [it for it in found if it["kind"] not in {"VSphereCluster", "MachineDeployment"}]
+
+    assert others("cluster-template-two-vcenters") == others("cluster-template-external-endpoint")
+
+
+@each_file
+def test_every_kubelet_is_told_the_id_of_its_machine(path: Path) -> None:
+    asked = [
+        registration for obj in objects(path) for registration in found_at(obj, "nodeRegistration")
+    ]
+    assert asked or "topology" in path.stem
+    ignition = "ignition" in path.stem
+    for registration in asked:
+        (argument,) = registration["kubeletExtraArgs"]
+        value = "BANLIEUE_PROVIDER_ID" if ignition else "{{ ds.meta_data.provider_id }}"
+        assert argument == {"name": "provider-id", "value": value}
+    formats = [it for obj in objects(path) for it in found_at(obj, "format")]
+    assert formats == (["ignition"] * 2 if ignition else [])
+
+
+def found_at(node: object, key: str) -> Iterator[Any]:
+    """The values of a key, wherever it is."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name == key:
+                yield value
+            yield from found_at(value, key)
+    elif isinstance(node, list):
+        for value in node:
+            yield from found_at(value, key)
+
+
+KUBEADM = """---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: {kind}
+nodeRegistration:
+  kubeletExtraArgs:
+  - name: provider-id
+    value: BANLIEUE_PROVIDER_ID
+  name: BANLIEUE_HOSTNAME
+"""
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Path:
+    """The root of a guest, as Ignition left it."""
+    (tmp_path / "etc/kubernetes/manifests").mkdir(parents=True)
+    (tmp_path / "etc/banlieue").mkdir()
+    facts = {"BANLIEUE_PROVIDER_ID": "vsphere://421f-07", "BANLIEUE_HOSTNAME": "prod-x7k2p"}
+    (tmp_path / "etc/banlieue/instance.env").write_text(files.environment(facts))
+    return tmp_path
+
+
+def run_in(guest: Path, commands: list[str]) -> None:
+    """As the unit of Cluster API's bootstrap provider runs them, one after the other."""
+    script = "\n".join(["set -e", *commands]).replace("/etc/", f"{guest}/etc/")
+    # The manifest itself says where the guest has its files.
+    script = script.replace(f"path: {guest}/etc/", "path: /etc/")
+    subprocess.run(["/bin/bash", "-c", script], check=True, timeout=30)
+
+
+def planes(found: list[Object]) -> Object:
+    (plane,) = [it for it in found if it["kind"] == "KubeadmControlPlane"]
+    config = plane["spec"]["kubeadmConfigSpec"]
+    assert isinstance(config, dict)
+    return config
+
+
+@pytest.mark.parametrize("kind", ["InitConfiguration", "JoinConfiguration"])
+def test_a_guest_with_ignition_fills_in_what_it_is_called(kind: str, guest: Path) -> None:
+    config = planes(objects(ROOT / "templates/cluster-template-ignition.yaml"))
+    manifest = guest / "etc/kubernetes/manifests/kube-vip.yaml"
+    manifest.write_text(config["files"][0]["content"])
+    (guest / "etc/kubeadm.yml").write_text(KUBEADM.format(kind=kind))
+    run_in(guest, config["preKubeadmCommands"])
+    told = yaml.safe_load((guest / "etc/kubeadm.yml").read_text())["nodeRegistration"]
+    assert told["name"] == "prod-x7k2p"
+    assert told["kubeletExtraArgs"] == [{"name": "provider-id", "value": "vsphere://421f-07"}]
+
+    def mounted() -> str:
+        volumes = yaml.safe_load(manifest.read_text())["spec"]["volumes"]
+        return str(volumes[0]["hostPath"]["path"])
+
+    first = "super-admin.conf" if kind == "InitConfiguration" else "admin.conf"
+    assert mounted() == f"/etc/kubernetes/{first}"
+    (guest / "etc/kubeadm.yml").unlink()
+    run_in(guest, config["postKubeadmCommands"])
+    assert mounted() == "/etc/kubernetes/admin.conf"
+
+
+def test_a_worker_with_ignition_does_so_too(guest: Path) -> None:
+    found = objects(ROOT / "templates/cluster-template-ignition.yaml")
+    (config,) = [it for it in found if it["kind"] == "KubeadmConfigTemplate"]
+    (guest / "etc/kubeadm.yml").write_text(KUBEADM.format(kind="JoinConfiguration"))
+    run_in(guest, config["spec"]["template"]["spec"]["preKubeadmCommands"])
+    assert "BANLIEUE" not in (guest / "etc/kubeadm.yml").read_text()
 
 
 def kube_vip(text: str) -> Object:
