@@ -224,8 +224,8 @@ def test_the_variables_of_a_template_are_listed_with_their_defaults(
     ours = {name for name in re.findall(r"- (\S+)", required) if name != "KUBERNETES_VERSION"}
     assert ours - {"CLUSTER_NAME"} == template_values(flavor).keys()
     defaults = dict(re.findall(r"- (\S+)\s+\(defaults to (.*)\)", optional))
-    assert defaults["BANLIEUE_SSH_AUTHORIZED_KEYS"] == "[]"
-    assert defaults["BANLIEUE_DISK_GIB"] == "40"
+    assert defaults["BANLIEUE_SSH_AUTHORIZED_KEYS"] == '"[]"'
+    assert defaults["BANLIEUE_DISK_GIB"] == '"40"'
 
 
 @pytest.mark.parametrize("flavor", FLAVORS)
