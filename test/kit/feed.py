@@ -49,11 +49,12 @@ class Feed:
             return any(changes.everything for changes in self._told)
 
     @contextmanager
-    def running(self) -> Iterator["Feed"]:
-        """Listen while the block lasts."""
+    def running(self, *, awaited: bool = True) -> Iterator["Feed"]:
+        """Listen while the block lasts, which begins after the first answer if it is awaited."""
         self._thread.start()
         try:
-            wait_until(self.is_up, PATIENCE, "the first answer of the feed")
+            if awaited:
+                wait_until(self.is_up, PATIENCE, "the first answer of the feed")
             yield self
         finally:
             self._stopped = True

@@ -169,6 +169,47 @@ def test_the_first_answer_asks_for_everything_and_builds_one_filter(bench: Bench
     assert bench.told() == Changes()
 
 
+def test_the_watch_is_current_only_when_all_was_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is built anew, what is known from before may have changed meanwhile."""
+    seen: list[tuple[bool, bool]] = []
+    ask = bench.server.on_WaitForUpdatesEx
+
+    def watched(*args: Native) -> Native:
+        seen.append((bench.watcher.healthy, bench.watcher.building))
+        return ask(*args)
+
+    monkeypatch.setattr(bench.server, "on_WaitForUpdatesEx", watched)
+    bench.started("vm-1")
+    bench.told()
+    bench.server.updates.append(vmodl.query.InvalidCollectorVersion())
+    assert bench.told().everything
+    assert seen == [(False, True), (True, False), (True, False), (False, True)]
+    assert bench.watcher.healthy
+    assert not bench.watcher.building
+
+
+def test_what_is_not_told_again_is_not_known_from_before(bench: Bench) -> None:
+    bench.started("vm-1", "vm-2")
+    bench.told(update(about_vm("vm-1", uuid=UUID), about_vm("vm-2", uuid="u-2")))
+    again = update(about_vm("vm-1", uuid=UUID))
+    bench.told(vmodl.query.InvalidCollectorVersion(), again)
+    records = [bench.records.get(key) for key in ("vm-1", "vm-2")]
+    assert [record.dirty for record in records if record] == [False, True]
+
+
+def test_a_watch_that_cannot_be_built_is_not_waited_for(bench: Bench) -> None:
+    with bench.watcher.preparing():
+        assert bench.watcher.building
+    assert not bench.watcher.building
+    bench.server.updates.append(ConnectionResetError())
+    with bench.watcher.preparing(), pytest.raises(ConnectionResetError):
+        bench.watcher.changes(1)
+    assert not bench.watcher.building
+    assert not bench.watcher.healthy
+
+
 def test_changes_are_told_by_uuid_and_name(bench: Bench) -> None:
     bench.started("vm-1")
     assert bench.told(update(about_vm("vm-1", uuid=UUID, name="web"))).uuids >= {UUID, "web"}

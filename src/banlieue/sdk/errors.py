@@ -2,7 +2,8 @@
 
     DriverError
     ├── Transient            retry with backoff; nothing is wrong with spec or configuration
-    │   └── Unreachable      no answer at all; opens the endpoint's circuit breaker
+    │   ├── Unreachable      no answer at all; opens the endpoint's circuit breaker
+    │   └── NotYet           the change feed is about to tell; nothing is said to anybody
     ├── NeedsOperator        somebody must change the Provider, the backend or a right; slow retry
     │   ├── AbsenceUnproven  "not found" that is no proof of "gone"
     │   ├── Foreign          a VM stands in the way that is not ours, or is not provably ours
@@ -49,6 +50,20 @@ class Unreachable(Transient):
 
     def __init__(self, message: str, *, native: NativeError | None = None) -> None:
         super().__init__(Reason.PROVIDER_UNREACHABLE, message, native=native)
+
+
+class NotYet(Transient):
+    """The answer comes with the change feed in a moment, so that asking by itself is a waste.
+
+    Only for drivers with a change feed, and only while its first answer, or one after a loss, is
+    being prepared: that asks for everything anyway. Says nothing about any VM.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            Reason.PROVIDER_BUSY,
+            "the VMs are being listed; this one is looked at when that is done",
+        )
 
 
 class NeedsOperator(DriverError):

@@ -297,7 +297,7 @@ class VSphereDriver:
 
     def changes(self, timeout: float) -> Changes:
         """Block until something changed, for at most `timeout` seconds."""
-        with _verb("changes"):
+        with _verb("changes"), self._watcher.preparing():
             if not self._seeded:
                 self._seed()
             words = self._making.look_for_lost()

@@ -9,7 +9,7 @@ from banlieue.api.infrastructure.machine import Instance, Machine, MachineStatus
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.resources import CAPI_CLUSTERS, PROVIDERS
 from banlieue.sdk.backend import Backend
-from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
+from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, NotYet, Unreachable
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import (
     adoption,
@@ -203,6 +203,8 @@ class MachineReconciler:
 
     def _outcome(self, memory: Memory, error: DriverError) -> Outcome:
         """What a failure asks for: quick or slow retries, or none before something changes."""
+        if isinstance(error, NotYet):
+            return Wait(error.reason, error.message, _SHORTEST_RETRY + self.ctx.rng.uniform(0, 2))
         memory.failures += 1
         if isinstance(error, InvalidSpec):
             return Stop(error.reason, error.message)
@@ -221,7 +223,7 @@ class MachineReconciler:
         # has only just begun to serve the Provider.
         if error is not None and error.reason in _OUTAGES and _settled(scope.machine):
             return False
-        if isinstance(error, Unreachable) and _just_started(scope):
+        if isinstance(error, NotYet) or (isinstance(error, Unreachable) and _just_started(scope)):
             return False
         if self._just_begun(scope, outcome, error) or _grant_on_its_way(scope, error):
             return False

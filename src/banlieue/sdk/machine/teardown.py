@@ -16,7 +16,7 @@ from banlieue.api.types import DeletionPolicy, PowerOffMode, PowerState
 from banlieue.api.v1alpha1.provider import ProviderMode
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.sdk.driver import DiskState, Driver, MachineRef, Task
-from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
+from banlieue.sdk.errors import DriverError, NeedsOperator, NotYet, Unreachable
 from banlieue.sdk.kube import Key, NotFound
 from banlieue.sdk.machine import adoption, disks, life, plan, writes
 from banlieue.sdk.machine.ownership import check_ours
@@ -101,6 +101,8 @@ async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
 
     try:
         return await scope.open.call(remove)
+    except NotYet:
+        raise
     except DriverError:
         return None
 

@@ -13,7 +13,7 @@ from pyVmomi import vim, vmodl
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.transport import Unreadable
 
-PAGE = 200
+PAGE = 400
 """Objects per reply, so that one reply is decoded in a short burst."""
 
 _COLLECTOR = vmodl.query.PropertyCollector

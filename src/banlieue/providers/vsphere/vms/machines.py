@@ -40,7 +40,7 @@ from banlieue.providers.vsphere.watching.records import (
 from banlieue.providers.vsphere.watching.watcher import Watcher
 from banlieue.providers.vsphere.watching.watchlist import RUNNING, read_task
 from banlieue.sdk.driver import MachineRef, MachineState
-from banlieue.sdk.errors import AbsenceUnproven, Foreign, Transient
+from banlieue.sdk.errors import AbsenceUnproven, Foreign, NotYet, Transient
 from banlieue.sdk.identity import Mark, Owner, valid_mark
 
 _BULK = 3000
@@ -96,6 +96,8 @@ class Machines:
             return self._state(watched)
         if self._was_minted_here(ref):
             return None
+        if ref.seen and self.watcher.building:
+            raise NotYet  # one list of all tells more than a look at each
         return self._look(ref)
 
     def _watched(self, uuid: str) -> VmRecord | None:

@@ -253,6 +253,14 @@ class Records:
                 self._families.pop(record.uuid, None)
                 self._planned.pop(record.uuid, None)
 
+    def doubt(self, moids: Iterable[str]) -> None:
+        """What is known of VMs is not current until the watch tells more, or they are read."""
+        with self.lock:
+            for moid in moids:
+                record = self._by_id.get(moid)
+                if record is not None:
+                    record.dirty = True
+
     def with_uuid(self, uuid: str) -> list[VmRecord]:
         """Records that have, or had when last seen, that instance UUID."""
         with self.lock:

@@ -9,10 +9,11 @@ after the other, cost few calls, and a single one is told at once. VMs that were
 whole as soon as their tasks tell of them; the list covers them from the next edit on.
 """
 
+import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from pyVmomi import vim, vmodl
@@ -93,6 +94,7 @@ class Watcher:
         self._edit_planned = False
         self._resting = False
         self._broken = False
+        self._building = False
         self._current_until = -math.inf
 
     # What others ask
@@ -102,9 +104,23 @@ class Watcher:
         """Whether the records are current: a poll is under way, or ended just now."""
         with self._lock:
             watched, until = self._list, self._current_until
-            if watched is None or self._broken:
+            if watched is None or self._broken or not watched.told:
                 return False
         return self._monotonic() < until and watched.login.number == self._session.login.number
+
+    @property
+    def building(self) -> bool:
+        """Whether the watch is being built at this moment; it ends with everything being told."""
+        return self._building
+
+    @contextlib.contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Say that the feed's thread is about to build the watch, if there is none."""
+        self._building = self._list is None
+        try:
+            yield
+        finally:
+            self._building = False
 
     def task(self, task: str) -> TaskRecord | None:
         """What the watch told of a task; None when it tells nothing."""
@@ -159,6 +175,8 @@ class Watcher:
                 with self._lock:
                     self._broken = True
                 raise
+            finally:
+                self._building = False
 
     def _changes(self, timeout: float) -> Changes:
         watched = self._list
@@ -396,7 +414,11 @@ class Watcher:
                 self._broken = True
 
     def _rebuild(self) -> Changes:
-        """Build the watch for the login in use and take over everything anew."""
+        """Build the watch for the login in use and take over everything anew.
+
+        What is not told again, for want of rights, is not known from before either.
+        """
+        self._building = True
         with self._editing:
             with self._lock:
                 old, self._list = self._list, None
@@ -406,11 +428,13 @@ class Watcher:
             watched = self._session.run(watchlist.build)
             with self._lock:
                 wanted = set(self._wanted)
+            self._records.doubt(wanted)
             unresolved = watched.modify(wanted, ()) if wanted else ()
             watched.members = wanted
             with self._lock:
                 self._list, self._broken = watched, False
         self._lose(unresolved)
         self._poll(watched, 0)
+        watched.told = True
         self._details.read_due()
         return Changes(everything=True)

@@ -34,12 +34,16 @@ class TaskRecord:
 
 @dataclass(slots=True)
 class WatchList:
-    """What stands on the server for one login. `members` are the objects that are covered."""
+    """What stands on the server for one login.
+
+    `members` are the objects that are covered; `told` says that all of them were told once.
+    """
 
     login: Login
     collector: str
     view: str
     version: str = ""
+    told: bool = False
     members: set[str] = field(default_factory=set)
 
     def wait(self, seconds: int) -> Any:  # noqa: ANN401 - an UpdateSet, None when nothing changed
