@@ -386,6 +386,16 @@ _ADMINS: Final = (
         _subnet(gateway="2001:db8::1"),
     ),
     Case(
+        "gateway must lie within cidr, or be an IPv6 link-local address: correct gateway or cidr",
+        _PROVIDER,
+        _subnet(gateway="10.0.1.1"),
+    ),
+    Case(
+        "gateway must lie within cidr, or be an IPv6 link-local address: correct gateway or cidr",
+        _PROVIDER,
+        _subnet(cidr="2001:db8::/64", gateway="2001:db8:0:1::1"),
+    ),
+    Case(
         "nameservers must be IP addresses: correct them",
         _PROVIDER,
         _subnet(nameservers=["10.0.0.1", "10.0.0.999"]),
@@ -515,6 +525,16 @@ _CONTROLLERS: Final = (
         "address must be given with source static: add it or use dhcp or pool",
         _MACHINE_TEMPLATES,
         _in_template(_interface(family="IPv4", source="static")),
+    ),
+    Case(
+        "prefix must be at most 32 with family IPv4: correct prefix or family",
+        _MACHINES,
+        _interface(family="IPv4", source="pool", prefix=64),
+    ),
+    Case(
+        "prefix must be at most 32 with family IPv4: correct prefix or family",
+        _MACHINE_TEMPLATES,
+        _in_template(_interface(family="IPv4", source="pool", prefix=64)),
     ),
     Case(
         "gateway must be one IP address of the family given: correct it",

@@ -94,6 +94,12 @@ def test_what_cannot_be_had_together_is_named(
     assert words in refusal.value.message
 
 
+def test_a_pci_label_where_no_device_has_one_says_to_label_one() -> None:
+    made = plan(hardware_version="vmx-19", pci_device_labels=["tpu"])
+    with pytest.raises(InvalidSpec, match="no device here has a label: have one labelled"):
+        built(made, of_version("vmx-19"), {})
+
+
 def test_devices_of_newer_hardware_wait_for_the_upgrade() -> None:
     made = replace(
         plan(hardware_version="vmx-19", pci_device_labels=["gpu", "gpu"]), features=("TPM",)

@@ -229,6 +229,11 @@ class AddressAssignment(Model):
         _SLAAC,
         _FAMILY,
         Rule(
+            "!has(self.prefix) || self.family != 'IPv4' || self.prefix <= 32",
+            "prefix must be at most 32 with family IPv4: correct prefix or family",
+            ".prefix",
+        ),
+        Rule(
             "!has(self.gateway) || (isIP(self.gateway) && "
             "ip(self.gateway).family() == (self.family == 'IPv4' ? 4 : 6))",
             "gateway must be one IP address of the family given: correct it",

@@ -47,7 +47,10 @@ class Subnet(Model):
     """One IP subnet of a network."""
 
     cidr: Cidr = Field(description="The subnet, such as 10.0.0.0/24 or 2001:db8::/64.")
-    gateway: IpAddress | None = Field(default=None, description="Default gateway in the subnet.")
+    gateway: IpAddress | None = Field(
+        default=None,
+        description="Default gateway: an address in the subnet, or an IPv6 link-local one.",
+    )
     nameservers: Annotated[list[IpAddress], MaxLen(8)] = Field(
         default_factory=list, description="Name servers, tried in order."
     )
@@ -73,6 +76,16 @@ class Subnet(Model):
             "(isIP(self.gateway) && (!isCIDR(self.cidr) || "
             "ip(self.gateway).family() == cidr(self.cidr).ip().family()))",
             "gateway must be an IP address of the family of cidr: correct it",
+            ".gateway",
+        ),
+        Rule(
+            # Routers of IPv6 are named by their link-local address as a rule.
+            "!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || "
+            "ip(self.gateway).family() != cidr(self.cidr).ip().family() || "
+            "cidr(self.cidr).containsIP(ip(self.gateway)) || "
+            "(ip(self.gateway).family() == 6 && ip(self.gateway).isLinkLocalUnicast())",
+            "gateway must lie within cidr, or be an IPv6 link-local address: correct gateway or "
+            "cidr",
             ".gateway",
         ),
         Rule(

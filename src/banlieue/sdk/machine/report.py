@@ -31,6 +31,7 @@ from banlieue.sdk.machine import wording
 from banlieue.sdk.machine.disk_drift import DiskProblem
 from banlieue.sdk.machine.drift import DISKS, NICS, POWER, Desired
 from banlieue.sdk.machine.stopped import task_status
+from banlieue.sdk.machine.strays import is_stray
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.upkeep import Shortfall
 
@@ -109,11 +110,17 @@ def status_of(report: Report) -> MachineStatus:
 
 
 def paused_status(machine: Machine, why: str, now: datetime) -> MachineStatus:
-    """The status of a paused machine: as it was, but for the Paused condition."""
+    """The status of a paused machine: as it was, but for the Paused condition.
+
+    One that nobody made says so in Ready too, where people look first.
+    """
     status = machine.status.model_copy(deep=True)
-    paused = true(ConditionType.PAUSED, Reason.PAUSED, why)
-    others = [item for item in status.conditions if item.type != ConditionType.PAUSED]
-    merged = merge(status.conditions, [paused], generation=machine.metadata.generation, now=now)
+    told = [true(ConditionType.PAUSED, Reason.PAUSED, why)]
+    if is_stray(machine):
+        told.append(false(ConditionType.READY, Reason.NOT_REFERENCED, why))
+    about = {finding.type.value for finding in told}
+    others = [item for item in status.conditions if item.type not in about]
+    merged = merge(status.conditions, told, generation=machine.metadata.generation, now=now)
     status.conditions = sorted([*others, *merged], key=lambda item: item.type)
     return status
 

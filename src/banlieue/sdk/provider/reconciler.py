@@ -21,6 +21,7 @@ from banlieue.sdk.phases import run_phases
 from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider import in_use, retained
 from banlieue.sdk.provider.connection import ConnectionInvalid
+from banlieue.sdk.provider.endpoints import located
 from banlieue.sdk.provider.leases import ProviderLeases
 from banlieue.sdk.provider.news import news
 from banlieue.sdk.provider.phases import COUNTS_PAUSE, PHASES, REFRESH, SECRET_CHECK
@@ -191,6 +192,8 @@ class ProviderReconciler:
             scope.session.served, suspended=scope.class_paused or bool(mismatch)
         )
         self._sessions.blame(scope.key, _blame(scope.problem))
+        if scope.problem:  # the machines' own conditions, which tenants read, name no host
+            scope.problem = located(scope.problem, scope.provider)
 
     async def _doubt(self, scope: ProviderScope) -> None:
         """Say once, before anything else, that what an earlier process told may be out of date.

@@ -157,10 +157,16 @@ def pci_changes(labels: Iterable[str], attached: Iterable[Any], offered: Offered
         if not kinds:
             raise _invalid(
                 f"pciDeviceLabels: no host here offers a device with hardware label {label!r}; "
-                f"label one, or name one of: {', '.join(sorted(offered)) or 'none'}"
+                f"{_other_labels(offered)}"
             )
         changes.append(_pci(_FIRST_PCI - len(changes), label, kinds))
     return changes
+
+
+def _other_labels(offered: Offered) -> str:
+    if not offered:
+        return "no device here has a label: have one labelled, or remove the label from the field"
+    return f"label one, or name one of: {', '.join(sorted(offered))}"
 
 
 def _label_of(device: Any) -> str | None:  # noqa: ANN401 - a VirtualDevice
