@@ -174,6 +174,7 @@ class VSphereDriver:
             monotonic=monotonic,
         )
         self._keeping = self._kept_up(session, tags, provider)
+        self._work.leaving = self._keeping.leaves
         self._tasks = Tasks(
             session=session,
             watcher=self._watcher,
@@ -343,7 +344,6 @@ class VSphereDriver:
             create = self._creates.get(ref.uuid or "")
             if create is not None and create.task and self._tasks.is_running(create.task):
                 return self._work.follow(create.task, CREATE, "")
-            self._keeping.leaves(ref.uuid or "")
             return self._work.delete(ref) or self._keeping.after_delete(ref.uuid or "")
 
     def detach_disks(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:

@@ -52,6 +52,7 @@ class Keeping:
     _joining: dict[str, tuple[Plan, float]] = field(init=False, default_factory=dict)
     _given_up: set[str] = field(init=False, default_factory=set)
     _left: dict[str, float | None] = field(init=False, default_factory=dict)
+    _leaving: dict[str, str] = field(init=False, default_factory=dict)
     _cleaned: bool = field(init=False, default=False)
 
     def keep_up(self, plan: Plan, seen: MachineState) -> Upkeep:
@@ -139,15 +140,19 @@ class Keeping:
                 self._given_up.add(vm)
         return None
 
-    def leaves(self, uuid: str) -> None:
-        """A VM is being destroyed."""
-        with self.records.lock:
-            vms = [record.moid for record in self.records.with_uuid(uuid)]
-        for vm in vms:
-            if self.grouping.left(vm):
-                with self._lock:
-                    self._left.setdefault(uuid.lower(), None)
+    def leaves(self, uuid: str, vm: str) -> None:
+        """A VM is being destroyed; not before that: one that is held keeps its groups."""
+        if self.grouping.left(vm):
+            with self._lock:
+                self._left.setdefault(uuid.lower(), None)
+                self._leaving[vm] = uuid.lower()
         self.spreading.left(uuid)
+
+    def destroyed(self, vm: str) -> Task | None:
+        """A VM was destroyed; what its deletion still waits for."""
+        with self._lock:
+            uuid = self._leaving.pop(vm, "")
+        return self.after_delete(uuid)
 
     def after_delete(self, uuid: str) -> Task | None:
         """What a deletion waits for after its VM is gone; None for nothing, or no longer.

@@ -69,8 +69,9 @@ class Tasks:
             raise _failure(told.error, otherwise)
         if create is not None and create.vm is None and told is not None and told.result:
             self.making.succeeded(create, moid(told.result))
+        vm = self.work.vm_of(task.handle)
         self.work.over(task.handle)
-        return None
+        return self.keeping.destroyed(vm) if told is not None else None
 
 
 def _failure(error: vmodl.MethodFault, otherwise: Reason) -> DriverError:

@@ -69,6 +69,8 @@ class Work:
     machines: Machines
     monotonic: Callable[[], float]
     offers: Offers
+    leaving: Callable[[str, str], object] = field(default=lambda *_: None)
+    """Told the UUID and id of a VM right before it is destroyed."""
     disks: DiskWork = field(init=False)
     preparing: Preparing = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -237,6 +239,7 @@ class Work:
                 Reason.FOREIGN_DISK_ATTACHED,
                 f"the VM has disks that were not made for it ({', '.join(foreign)}); detach them",
             )
+        self.leaving(ref.uuid or "", vm)
         return self.start(vm, "delete", lambda vm: vm.Destroy_Task())
 
     def detach(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
@@ -361,6 +364,11 @@ class Work:
             self._tasks[task] = (operation, vm)
         self.watcher.add(task)
         return Task(task, operation, self._pause(task))
+
+    def vm_of(self, task: str) -> str:
+        """The VM that a task of ours works on, "" when it is none of ours."""
+        with self._lock:
+            return self._tasks.get(task, ("", ""))[1]
 
     def over(self, task: str) -> None:
         """Take note of a task's end."""
