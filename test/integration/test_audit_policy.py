@@ -22,7 +22,7 @@ AUDIT = ROOT / "config" / "audit"
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    flags = {"audit-policy-file": str(AUDIT / "sec-007.yaml")}
+    flags = {"audit-policy-file": str(AUDIT / "policy-rules.yaml")}
     with ControlPlane(tmp_path_factory.mktemp("audited"), apiserver_flags=flags) as plane:
         yield plane
 
@@ -36,8 +36,8 @@ def events(plane: ControlPlane, resource: str) -> list[Object]:
 def operator_alert(event: Object) -> bool:
     """What the log alert of the shipped file asks, of one event."""
     (rules,) = [
-        yaml.safe_load(it["data"]["sec-007.yaml"])
-        for it in yaml.safe_load_all((AUDIT / "sec-007-alert.yaml").read_text(encoding="utf-8"))
+        yaml.safe_load(it["data"]["alerts.yaml"])
+        for it in yaml.safe_load_all((AUDIT / "alerts.yaml").read_text(encoding="utf-8"))
         if it["kind"] == "ConfigMap"
     ]
     query = rules["groups"][0]["rules"][0]["expr"]
@@ -89,7 +89,7 @@ def _check_events(plane: ControlPlane) -> None:
 def _check_metric(walls: Walled) -> None:
     (rule,) = [
         it
-        for it in yaml.safe_load_all((AUDIT / "sec-007-alert.yaml").read_text(encoding="utf-8"))
+        for it in yaml.safe_load_all((AUDIT / "alerts.yaml").read_text(encoding="utf-8"))
         if it["kind"] == "PrometheusRule"
     ]
     query = rule["spec"]["groups"][0]["rules"][0]["expr"]

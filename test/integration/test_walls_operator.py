@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from banlieue.api.v1alpha1.providerclass import ProviderClassSpec
+from banlieue.operator import deployment as deployments
 from banlieue.operator import grants
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube, KubeError
@@ -58,7 +60,10 @@ def deployment(namespace: str) -> Object:
                 "metadata": {"labels": {"a": "b"}},
                 "spec": {
                     "serviceAccountName": NAME,
-                    "securityContext": {"runAsNonRoot": True},
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
                     "volumes": [],
                     "initContainers": [],
                     "containers": [
@@ -71,7 +76,10 @@ def deployment(namespace: str) -> Object:
                                     "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
                                 }
                             ],
-                            "securityContext": {"allowPrivilegeEscalation": False},
+                            "securityContext": {
+                                "allowPrivilegeEscalation": False,
+                                "capabilities": {"drop": ["ALL"]},
+                            },
                         }
                     ],
                 },
@@ -240,16 +248,14 @@ def test_a_pod_gets_at_nothing_but_its_account(
         {"envFrom": [{"secretRef": {"name": "mine"}}]},
         {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "mine", "key": "k"}}}]},
         {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "mine", "key": "k"}}}]},
-        {"securityContext": {"privileged": True}},
+        {"securityContext": {"privileged": True, "allowPrivilegeEscalation": None}},
         {"securityContext": {"allowPrivilegeEscalation": True}},
-        {
-            "securityContext": {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"add": ["SYS_ADMIN"]},
-            }
-        },
+        {"securityContext": {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}}},
+        {"securityContext": {"capabilities": {"drop": ["NET_RAW"]}}},
+        {"securityContext": {"capabilities": None}},
         {"securityContext": None},
-        {"securityContext": {"allowPrivilegeEscalation": False, "runAsNonRoot": False}},
+        {"securityContext": {"runAsNonRoot": False}},
+        {"securityContext": {"runAsUser": 0}},
         {"ports": [{"containerPort": 8080, "hostPort": 8080}]},
     ],
     ids=str,
@@ -259,9 +265,174 @@ def test_a_container_takes_nothing_from_secrets_and_has_no_privileges(
     walls: Walled, me: Kube, given: Object
 ) -> None:
     obj = deployment(walls.namespace)
-    obj["spec"]["template"]["spec"]["containers"][0].update(given)
+    in_container(obj, given)
     with refused("a provider's container takes nothing"):
         me.create(obj, dry_run=True)
+
+
+def in_container(obj: Object, given: Object) -> None:
+    """Change the container, and within its securityContext only what is given."""
+    (container,) = obj["spec"]["template"]["spec"]["containers"]
+    before, context = container["securityContext"], given.get("securityContext")
+    container.update(given)
+    if context:
+        container["securityContext"] = {**before, **context}
+
+
+UNCONFINED = {"type": "Unconfined"}
+APPARMOR = "container.apparmor.security.beta.kubernetes.io/manager"
+
+
+@pytest.mark.parametrize(
+    ("words", "pod", "container"),
+    [
+        ("pod is confined by", {"securityContext": {"seccompProfile": UNCONFINED}}, {}),
+        ("pod is confined by", {"securityContext": {"seccompProfile": None}}, {}),
+        ("pod is confined by", {"securityContext": {"appArmorProfile": UNCONFINED}}, {}),
+        ("pod is confined by", {"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}, {}),
+        ("pod is confined by", {"securityContext": {"seLinuxOptions": {"user": "root"}}}, {}),
+        ("pod is confined by", {"securityContext": {"seLinuxOptions": {"role": "system_r"}}}, {}),
+        (
+            "pod is confined by",
+            {"securityContext": {"sysctls": [{"name": "net.core.somaxconn", "value": "9"}]}},
+            {},
+        ),
+        ("pod runs as the account", {"securityContext": {"runAsUser": 0}}, {}),
+        ("pod runs as the account", {"serviceAccount": "banlieue-controller"}, {}),
+        (
+            "pod runs as the account",
+            {
+                "volumes": [
+                    {
+                        "name": "x",
+                        "ephemeral": {
+                            "volumeClaimTemplate": {
+                                "spec": {
+                                    "accessModes": ["ReadWriteOnce"],
+                                    "resources": {"requests": {"storage": "1Gi"}},
+                                }
+                            }
+                        },
+                    }
+                ]
+            },
+            {},
+        ),
+        (
+            "pod runs as the account",
+            {"volumes": [{"name": "x", "persistentVolumeClaim": {"claimName": "theirs"}}]},
+            {},
+        ),
+        (
+            "pod runs as the account",
+            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "theirs"}]},
+            {},
+        ),
+        ("pod names no node", {"nodeName": "control-plane-1"}, {}),
+        ("pod names no node", {"priorityClassName": "system-node-critical"}, {}),
+        ("pod names no node", {"priorityClassName": "system-cluster-critical"}, {}),
+        (
+            "pod names no node",
+            {"hostAliases": [{"ip": "192.0.2.1", "hostnames": ["vcenter"]}]},
+            {},
+        ),
+        ("pod names no node", {"shareProcessNamespace": True}, {}),
+        (
+            "container is confined by",
+            {},
+            {"securityContext": {"seccompProfile": UNCONFINED}},
+        ),
+        (
+            "container is confined by",
+            {},
+            {"securityContext": {"appArmorProfile": UNCONFINED}},
+        ),
+        (
+            "container is confined by",
+            {},
+            {"securityContext": {"seLinuxOptions": {"type": "spc_t"}}},
+        ),
+        ("container takes nothing", {}, {"securityContext": {"procMount": "Unmasked"}}),
+        (
+            "no lifecycle hooks",
+            {},
+            {"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}},
+        ),
+        (
+            "no lifecycle hooks",
+            {},
+            {"livenessProbe": {"httpGet": {"port": 80, "host": "169.254.169.254"}}},
+        ),
+        (
+            "no lifecycle hooks",
+            {},
+            {"readinessProbe": {"tcpSocket": {"port": 80, "host": "192.0.2.1"}}},
+        ),
+        (
+            "no lifecycle hooks",
+            {},
+            {"startupProbe": {"tcpSocket": {"port": 80, "host": "192.0.2.1"}}},
+        ),
+        ("pod is confined by", {"annotations": {APPARMOR: "unconfined"}}, {}),
+    ],
+    ids=str,
+)
+@pytest.mark.security("3.4")
+def test_a_pod_is_as_restricted_as_pod_security_says_and_more(
+    walls: Walled, me: Kube, words: str, pod: Object, container: Object
+) -> None:
+    obj = deployment(walls.namespace)
+    template = obj["spec"]["template"]
+    changed = {**pod}
+    if annotations := changed.pop("annotations", None):
+        template["metadata"]["annotations"] = annotations
+    if "serviceAccount" in changed:
+        del template["spec"]["serviceAccountName"]
+    if context := changed.pop("securityContext", None):
+        template["spec"]["securityContext"].update(context)
+    template["spec"].update(changed)
+    in_container(obj, container)
+    if "procMount" in str(container):
+        template["spec"]["hostUsers"] = False  # else the API server wants it no other way
+    with refused(words):
+        me.create(obj, dry_run=True)
+
+
+@pytest.mark.security("3.4")
+def test_a_process_of_a_windows_node_is_refused(walls: Walled, me: Kube) -> None:
+    """The API server takes one only with the host's network, which the policy refuses."""
+    windows = {"hostProcess": True, "runAsUserName": "NT AUTHORITY\\SYSTEM"}
+    for place in ("pod", "container"):
+        obj = deployment(walls.namespace)
+        spec = obj["spec"]["template"]["spec"]
+        spec.update(os={"name": "windows"}, hostNetwork=True)
+        spec["securityContext"] = {"runAsNonRoot": True}
+        spec["containers"][0]["securityContext"] = {}
+        within = spec if place == "pod" else spec["containers"][0]
+        within["securityContext"]["windowsOptions"] = windows
+        with refused("a provider's pod runs as the account"):
+            me.create(obj, dry_run=True)
+
+
+@pytest.mark.security("3.4")
+def test_what_the_operator_builds_passes(walls: Walled, me: Kube) -> None:
+    """Every field a class shapes a pod by, but a priority that is the system's."""
+    spec = ProviderClassSpec.from_api(
+        {
+            "backend": "simulated",
+            "machine": {"apiGroup": "example.com", "version": "v1", "kind": "Machine"},
+            "priorityClassName": "important",
+            "imagePullSecrets": [{"name": "mirror"}],
+            "tolerations": [{"operator": "Exists"}],
+            "nodeSelector": {"disk": "fast"},
+            "podAnnotations": {"a": "b"},
+        }
+    )
+    obj = deployment(walls.namespace)
+    obj["spec"] = deployments.spec(
+        spec, account=NAME, image="x:1", arguments=["a"], selected={"a": "b"}, labels={"a": "b"}
+    )
+    me.create(obj, dry_run=True)
 
 
 def network_policy(namespace: str, selector: Object) -> Object:

@@ -7,7 +7,19 @@ import pytest
 
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube, KubeError
-from test.kit.walled import MACHINES, TENANT, Walled, binding, role, rule, secret, subject, walled
+from test.kit.waiting import wait_until
+from test.kit.walled import (
+    MACHINES,
+    TENANT,
+    Walled,
+    account,
+    binding,
+    role,
+    rule,
+    secret,
+    subject,
+    walled,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +31,7 @@ INSTANCE = {
     "installationID": "one",
     "backendIdentity": "sim",
 }
+NAMES = ("mine", "theirs")
 LEASE = "0123abcd-0123-4123-8123-0123456789ab"
 
 
@@ -403,6 +416,40 @@ def test_a_lease_is_called_by_a_providers_uid(walls: Walled, me: Kube) -> None:
         me.create(lease(walls, f"{LEASE[:-1]}0", finalizers=["example.com/x"]))
     with refused("named by the Provider's uid"):
         me.delete("leases", LEASE, walls.namespace)
+
+
+@pytest.mark.security("2.9")
+def test_a_lease_is_taken_for_minutes_and_not_for_years(walls: Walled, me: Kube) -> None:
+    made = lease(walls, f"{LEASE[:-1]}1")
+    made["spec"]["leaseDurationSeconds"] = 300
+    me.create(made)
+    with refused("300 seconds at the most"):
+        longer = {"spec": {"leaseDurationSeconds": 301}}
+        me.patch("leases", made["metadata"]["name"], longer, walls.namespace)
+    made = lease(walls, f"{LEASE[:-1]}2")
+    made["spec"]["leaseDurationSeconds"] = 2**31 - 1
+    with refused("300 seconds at the most"):
+        me.create(made)
+
+
+@pytest.mark.security("2.9")
+def test_the_lease_of_another_provider_is_not_made(walls: Walled) -> None:
+    """By the rights a provider has: whose Lease it is, its Role says."""
+    where, name = walls.namespace, "banlieue-provider-simulated-narrow"
+    uids = {it: walls.kube.get("providers", it, where)["metadata"]["uid"] for it in NAMES}
+    own = rule("coordination.k8s.io", "leases", "get patch", uids["mine"])
+    walls.kube.apply(account(where, name))
+    walls.kube.apply(role(where, name, rule("coordination.k8s.io", "leases", "create"), own))
+    walls.kube.apply(binding(where, name, name, subject(where, name)))
+    narrow = walls.as_account(name)
+    wait_until(
+        lambda: narrow.create(lease(walls, uids["mine"]), dry_run=True),
+        10,
+        "rights",
+        retry_on=(KubeError,),
+    )
+    with refused("may not make the Lease of a Provider that is not its own"):
+        narrow.create(lease(walls, uids["theirs"]))
 
 
 def test_events_are_told_and_not_taken_back(me: Kube) -> None:

@@ -10,7 +10,7 @@ from banlieue.api.meta import Resource
 from banlieue.api.resources import LEASES, PODS
 from banlieue.sdk import kube
 from banlieue.sdk.kube import Key, Obj
-from banlieue.sdk.runtime.elector import Callbacks, Elector, LeaseTimes
+from banlieue.sdk.runtime.elector import LONGEST, Callbacks, Elector, LeaseTimes
 from banlieue.sdk.runtime.holders import default_identity
 from banlieue.sdk.testing.memory_api import MemoryApi
 from test.kit.stepped_clock import SteppedClock, settle
@@ -175,6 +175,28 @@ async def test_a_dead_holder_is_replaced_after_the_duration_and_not_before(rig: 
     await rig.advance(45)
     assert second.elector.held
     assert (await rig.lease())["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_holder_that_took_it_for_years_is_waited_for_five_minutes(rig: Rig) -> None:
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 2**31 - 1}
+    metadata = {"namespace": KEY.namespace, "name": KEY.name}
+    await rig.api.create(LEASES, {"metadata": metadata, "spec": spec}, manager="somebody")
+    mine = rig.candidate("me")
+    await rig.advance(LONGEST - 20)
+    assert not mine.elector.held
+    await rig.advance(40)
+    assert mine.elector.held
+
+
+async def test_a_holder_of_another_version_has_the_time_it_says(rig: Rig) -> None:
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 180}
+    metadata = {"namespace": KEY.namespace, "name": KEY.name}
+    await rig.api.create(LEASES, {"metadata": metadata, "spec": spec}, manager="somebody")
+    mine = rig.candidate("me")
+    await rig.advance(160)
+    assert not mine.elector.held
+    await rig.advance(40)
+    assert mine.elector.held
 
 
 async def test_a_released_lease_is_taken_at_the_next_attempt(rig: Rig) -> None:

@@ -29,6 +29,10 @@ _HURRY = 0.2
 
 _RELEASE = 5.0
 
+LONGEST = 300.0
+"""Seconds that a silent holder is waited for at the most, whatever it wrote: five times our own
+duration leaves room for other versions. The admission policies allow providers no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
@@ -197,7 +201,7 @@ class Elector:
         if not _holder(lease):
             return True
         told = lease.get("spec", {}).get("leaseDurationSeconds") or 0
-        patience = max(float(told), self._times.duration)
+        patience = max(min(float(told), LONGEST), self._times.duration)
         return self._seen is not None and self._clock.monotonic() - self._seen.since >= patience
 
     def _takeover(self, lease: Obj) -> Obj:
