@@ -76,6 +76,9 @@ ANNOTATION_RELEASE_PREVIOUS = f"{GROUP}/release-previous"
 ANNOTATION_RENEW_GRANT = f"{GROUP}/renew-grant"
 """On a VirtualMachine or Machine, a time: grant its user data for another day from then on."""
 
+ANNOTATION_INTERFACE = f"{GROUP}/interface"
+"""On an IPAddressClaim, by the controller: name of the interface the address is for."""
+
 ANNOTATION_GRANT_OF = f"{GROUP}/grant-of"
 """On a grant: namespace and name of the Provider it is for."""
 
@@ -138,6 +141,9 @@ FEATURE_BACKEND_ADMISSION = "BackendAdmission"
 
 MANAGER_CONTROLLER = f"{GROUP}/controller"
 MANAGER_OPERATOR = f"{GROUP}/operator"
+MANAGER_STAMP = f"{GROUP}/stamp"
+"""Of what the controller gives a machine of Cluster API: Provider, place, user data, intent."""
+
 MANAGER_LEASE = f"{GROUP}/lease"
 MANAGER_EVENTS = f"{GROUP}/events"
 
@@ -217,6 +223,9 @@ CONTROLLER_ACCOUNT = "banlieue-controller"
 
 OPERATOR_ACCOUNT = "banlieue-operator"
 """ServiceAccount, Deployment and Lease of the operator, in the install namespace."""
+
+NODE_PATCHER_ACCOUNT = "banlieue-node-patcher"
+"""ServiceAccount, Deployment and Lease of the node patcher, in the install namespace."""
 
 MANAGER_CONTAINER = "manager"
 """Container of every Deployment of ours; clusterctl waits for those that have one."""

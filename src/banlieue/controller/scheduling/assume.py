@@ -74,6 +74,16 @@ class Ledger:
         self._refusals: dict[Place, list[_Refusal]] = {}
         self._crowd = Crowd()
 
+    def beside(self) -> "Ledger":
+        """A ledger of machines of another sort: it tells of those alone, and counts all together.
+
+        Both have one turn, and see each other's residents, promises and refusals. Their keys must
+        differ.
+        """
+        other = Ledger(self._clock)
+        other.turn, other._refusals, other._crowd = self.turn, self._refusals, self._crowd
+        return other
+
     def residents(self) -> Crowd:
         """Everybody, kept up to date; a promise counts beside what is observed."""
         return self._crowd
@@ -206,7 +216,8 @@ class Ledger:
         return sorted(
             resident.key
             for resident in self._crowd
-            if any(resident.digest[:length] in hashes for length in lengths)
+            if self._has(resident.key)
+            and any(resident.digest[:length] in hashes for length in lengths)
         )
 
     def known(self) -> list[Key]:
@@ -215,7 +226,11 @@ class Ledger:
 
     def at(self, provider: Key) -> list[Key]:
         """Machines that are, or are promised to be, on a Provider."""
-        return self._crowd.on(provider)
+        return [key for key in self._crowd.on(provider) if self._has(key)]
+
+    def _has(self, key: Key) -> bool:
+        """Whether the machine is one of those this ledger tells of."""
+        return key in self._observed or key in self._promised
 
     def _count(self, key: Key) -> None:
         """Let the crowd have what is known of a machine."""

@@ -98,6 +98,8 @@ def domain_schedulable(
 def image_ready(demand: Demand, site: Site, domain: Domain, terrain: Terrain) -> Reject | None:
     """The Provider can make machines from the image in that failure domain."""
     del terrain
+    if not demand.image:
+        return None  # the backend's own field names what it is made from
     state = site.images.get(demand.image)
     if state is not None and state.usable_in(domain.name):
         return None
@@ -111,7 +113,8 @@ def architecture_fits(
 ) -> Reject | None:
     """Processors there run the image."""
     del site, terrain
-    if not domain.architectures or demand.architecture in domain.architectures:
+    asked = demand.architecture
+    if not asked or not domain.architectures or asked in domain.architectures:
         return None
     return Reject(
         Reason.ARCHITECTURE_UNSUPPORTED, f"does not run architecture {demand.architecture}"

@@ -50,7 +50,8 @@ class Demand:
     """What one machine needs: VirtualMachine, class and image in one value.
 
     `bootstrap` is what reads first-boot data in the image's guest, `first_boot` the fields that
-    give some, `agent_gates` the readiness gates that need an agent the image lacks.
+    give some, `agent_gates` the readiness gates that need an agent the image lacks. `image` and
+    `architecture` are empty where only the backend knows what the machine is made from.
     `firmware` is None when the image decides. `root_disk_gib` is None when the root disk takes the
     image's size. Memory is in MiB.
     """

@@ -28,6 +28,7 @@ from banlieue.api.v1alpha1.virtualmachine_status import (
 )
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
+from banlieue.controller.capi import berths
 from banlieue.controller.infra.kinds import Found, MachineKinds, reference_to
 from banlieue.controller.infra.traces import Traces
 from banlieue.controller.installation import InstallationKeeper, Standing
@@ -55,11 +56,13 @@ class Services:
     kinds: MachineKinds
     ledger: Ledger
     keeper: InstallationKeeper
+    cluster_machines: Ledger = field(init=False)
     traces: Traces = field(init=False)
     _atlas: Atlas = field(init=False)
     refused: Refusals = field(init=False)
 
     def __post_init__(self) -> None:
+        self.cluster_machines = self.ledger.beside()
         self.traces = Traces(self.ctx.clock)
         self._atlas = Atlas(self.ctx.cache)
         self.refused = Refusals(self.ctx)
@@ -105,6 +108,8 @@ class Services:
         """All machines; filled from the cache before the first look of this process."""
         if not self.ledger.seeded:
             self.ledger.seed(census.residents(self.ctx.cache, installation_id))
+            known = berths.residents(self.ctx.cache, self.kinds.named(), installation_id)
+            self.cluster_machines.seed(known)
         return self.ledger.residents()
 
     def sites(self, image: VMImage | None, namespace: str) -> list[Site]:

@@ -7,10 +7,10 @@ from typing import Any
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Instance, Machine, MachineStatus
 from banlieue.api.reasons import EventReason, Reason
-from banlieue.api.resources import CAPI_CLUSTERS, PROVIDERS
+from banlieue.api.resources import PROVIDERS
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, NotYet, Unreachable
-from banlieue.sdk.kube import Key, NotFound, Obj
+from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.machine import (
     adoption,
     correction,
@@ -19,6 +19,7 @@ from banlieue.sdk.machine import (
     epochs,
     life,
     moving,
+    pausing,
     report,
     restart,
     seed,
@@ -108,7 +109,7 @@ class MachineReconciler:
             return Result()
         machine = self._parse(raw)
         reference = machine.spec.provider_ref
-        if reference is None or _hands_off(machine):
+        if reference is None or pausing.moves_away(machine):
             return Result()
         provider = Key(reference.namespace, reference.name)
         opened = open_or_unreached(self.providers, provider)
@@ -129,7 +130,7 @@ class MachineReconciler:
             memory=self.memories.setdefault(key, Memory()),
             installation_namespace=self.installation_namespace,
         )
-        paused = await _paused(scope)
+        paused = await pausing.why_paused(machine, pausing.live(self.ctx.api))
         if paused is not None:
             await self._write(scope, report.paused_status(machine, paused, self.ctx.clock.now()))
             return Result()
@@ -340,26 +341,3 @@ def _just_started(scope: Scope) -> bool:
 def _grant_on_its_way(scope: Scope, error: DriverError | None) -> bool:
     late = error is not None and error.reason is Reason.WAITING_FOR_GRANT
     return late and scope.memory.failures <= _UNTOLD_GRANT_FAILURES
-
-
-def _hands_off(machine: Machine) -> bool:
-    return names.CAPI_ANNOTATION_DELETE_FOR_MOVE in machine.metadata.annotations
-
-
-async def _paused(scope: Scope) -> str | None:
-    """Why nothing may be done to this machine at all, None when something may."""
-    machine = scope.machine
-    if machine.spec.paused:
-        return "spec.paused is set"
-    if names.CAPI_ANNOTATION_PAUSED in machine.metadata.annotations:
-        return f"annotation {names.CAPI_ANNOTATION_PAUSED} is set"
-    if machine.spec.virtual_machine_ref is not None:
-        return None
-    cluster = machine.metadata.labels.get(names.CAPI_LABEL_CLUSTER_NAME)
-    if cluster is None:
-        return f"label {names.CAPI_LABEL_CLUSTER_NAME} is missing, so its Cluster is unknown"
-    try:
-        found = await scope.ctx.api.get(CAPI_CLUSTERS, Key(scope.key.namespace, cluster))
-    except NotFound:
-        return None
-    return "its Cluster is paused" if (found.get("spec") or {}).get("paused") else None
