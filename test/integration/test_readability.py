@@ -165,6 +165,26 @@ def _tools_say(registered: Registered) -> kstatus.Status:
     return kstatus.status_of(registered.kube.get(VMS, "db", registered.namespace))
 
 
+def test_a_provider_of_no_class_says_so(at_work: AtWork) -> None:
+    registered = at_work.registered
+    kube, where = registered.kube, registered.stack.namespace
+    typo = registered.provider_object()
+    typo["metadata"]["name"] = "typo"
+    typo["spec"]["providerClassRef"]["name"] = "vspere"
+    kube.apply(typo)
+
+    def told() -> list[str]:
+        found = kube.get("providers", "typo", where).get("status") or {}
+        return [it["message"] for it in found.get("conditions") or () if it["type"] == "Ready"]
+
+    [message] = wait_until(told, 30, "the missing class to be told")
+    assert "correct the name or create it" in message
+    assert registered.target.backend.name in message
+    [row] = [it for it in in_system(registered, "prov")[1] if it["NAME"] == "typo"]
+    assert row["READY"] == "False"
+    kube.delete("providers", "typo", where)
+
+
 def _kubectl_wait(registered: Registered, what: str, until: str) -> None:
     registered.stack.control_plane.kubectl(
         "wait", what, f"--for={until}", "--timeout=60s", f"--namespace={registered.namespace}"

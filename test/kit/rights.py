@@ -14,6 +14,7 @@ OURS, INFRA, CAPI = "banlieue.io", "infrastructure.banlieue.io", "cluster.x-k8s.
 RBAC, COORDINATION, EVENTS = "rbac.authorization.k8s.io", "coordination.k8s.io", "events.k8s.io"
 CRDS = "apiextensions.k8s.io"
 
+CLASSLESS: Final = "integration/test_readability.py::test_a_provider_of_no_class_says_so"
 LIFE = (
     "integration/test_life_of_a_vm.py::test_three_vms_become_ready_and_are_deleted_without_a_trace"
 )
@@ -64,6 +65,7 @@ CONTROLLER: Final = (
     Right("get", OURS, "providers", GONE),
     Right("patch", OURS, "virtualmachines virtualmachines/status", LIFE),
     Right("patch", OURS, "vmimages vmimages/status", IMAGES),
+    Right("patch", OURS, "providers/status", CLASSLESS),
     Right("update", OURS, "virtualmachines/finalizers", LIFE),
     Right("get list watch", "", "namespaces", LIFE),
     Right("list", CRDS, "customresourcedefinitions", RESTORED),

@@ -17,12 +17,13 @@ from banlieue.api.resources import (
     VM_IMAGES,
 )
 from banlieue.api.v1alpha1.providerclass import ProviderClass
-from banlieue.controller import images, wakes
+from banlieue.controller import images, provider_classes, wakes
 from banlieue.controller.images import ImageSummaryReconciler
 from banlieue.controller.infra import machines
 from banlieue.controller.infra.kinds import MachineKinds
 from banlieue.controller.infra.machines import MachineTeardownReconciler
 from banlieue.controller.installation import InstallationKeeper
+from banlieue.controller.provider_classes import ProviderClassReconciler
 from banlieue.controller.scheduling.assume import Ledger
 from banlieue.controller.vm import virtualmachine
 from banlieue.controller.vm.scope import Services
@@ -129,6 +130,15 @@ class ControllerRole:
                     Watch(PROVIDER_CLASSES, partial(wakes.images_of_class, self.ctx.cache)),
                 ),
                 workers=2,
+            ),
+            Controller(
+                provider_classes.CONTROLLER,
+                ProviderClassReconciler(self.ctx),
+                (
+                    Watch(PROVIDERS, provider_classes.of_provider),
+                    Watch(PROVIDER_CLASSES, partial(provider_classes.of_class, self.ctx.cache)),
+                ),
+                workers=1,
             ),
             Controller(
                 KINDS_CONTROLLER,
