@@ -267,6 +267,32 @@ def test_a_vm_that_went_before_it_was_watched_is_told(bench: Bench) -> None:
     assert bench.told().uuids == frozenset()
 
 
+def test_a_vm_that_goes_before_the_list_was_looked_at_is_doubted(bench: Bench) -> None:
+    """The server tells neither that it came nor that it went."""
+    bench.started()
+    bench.records.ensure("vm-7").uuid = UUID
+    bench.watcher.add("vm-7")
+    bench.do_planned()
+    assert bench.watcher.watches("vm-7")
+    assert UUID in bench.told().uuids
+    record = bench.records.get("vm-7")
+    assert record is not None
+    assert record.dirty
+    bench.told(update(about_vm("vm-7", uuid=UUID)))
+    assert not record.dirty, "it was only late"
+    assert bench.told() == Changes()
+
+
+def test_the_create_of_a_vm_that_went_at_once_is_over(bench: Bench) -> None:
+    bench.started()
+    bench.watcher.add("task-1")
+    bench.do_planned()
+    made = about_task("task-1", "success", vim.VirtualMachine("vm-7", None))
+    assert bench.told(update(made)).tasks == frozenset()
+    bench.do_planned()
+    assert bench.told().tasks == {"task-1"}
+
+
 # Tasks
 
 

@@ -86,6 +86,8 @@ class Watcher:
         self._tasks: dict[str, TaskRecord] = {}
         self._awaited: dict[str, str] = {}
         self._young: set[str] = set()
+        self._adding: set[str] = set()
+        self._unmet: set[str] = set()
         self._lost: set[str] = set()
         self._begun = Lately(monotonic)
         self._coming = Lately(monotonic)
@@ -216,10 +218,13 @@ class Watcher:
         self._stays_current(seconds + _REST)
         words: set[str] = set()
         tasks: set[str] = set()
+        with self._lock:
+            added = set(self._unmet)
         update = watched.wait(seconds)
         while update is not None:
             self._apply(update, words, tasks)
             update = watched.wait(0) if update.truncated else None
+        self._doubt_unmet(added, words, tasks)
         self._stays_current(_REST)
         if words or tasks or self._awaited:
             self._told.note()
@@ -336,8 +341,25 @@ class Watcher:
                 self._details.told(record, before)
             words |= record.words()
         with self._lock:
+            self._adding.discard(key)
+            self._unmet.discard(key)
             if key in self._awaited:
                 tasks.add(self._awaited.pop(key))
+
+    def _doubt_unmet(self, added: set[str], words: set[str], tasks: set[str]) -> None:
+        """Doubt VMs that were on the list before a poll and that it did not tell.
+
+        A VM that goes between the edit and the next poll is told neither as one that came nor as
+        one that went.
+        """
+        with self._lock:
+            unmet = added & self._unmet
+            self._unmet -= unmet
+            tasks |= {self._awaited.pop(vm) for vm in unmet if vm in self._awaited}
+        self._records.doubt(unmet)
+        for vm in unmet:
+            record = self._records.get(vm)
+            words |= record.words() if record is not None else frozenset()
 
     # Editing what is watched
 
@@ -371,6 +393,7 @@ class Watcher:
                     return
                 add = self._wanted - watched.members
                 remove = watched.members - self._wanted
+                self._adding = {key for key in add if not is_task(key)}
             if not add:
                 return
             try:
@@ -382,6 +405,7 @@ class Watcher:
             with self._lock:
                 watched.members = (watched.members | add) - remove
                 self._young -= add
+                self._unmet |= self._adding - set(unresolved)
             self._lose(unresolved)
 
     def _lose(self, unresolved: Collection[str]) -> None:
@@ -423,6 +447,7 @@ class Watcher:
             with self._lock:
                 old, self._list = self._list, None
                 self._young.clear()
+                self._unmet.clear()
             if old is not None and old.login.number == self._session.login.number:
                 old.destroy()
             watched = self._session.run(watchlist.build)

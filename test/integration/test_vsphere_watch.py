@@ -1,0 +1,42 @@
+"""What the watch of a vCenter must not miss, however close together things happen."""
+
+from pathlib import Path
+
+import pytest
+
+from banlieue.providers.vsphere.backend import BACKEND
+from banlieue.providers.vsphere.driver import VSphereDriver
+from banlieue.sdk.testing.conformance_target import Bench, seen
+from test.kit.vsphere_target import VSphereTarget, vsphere_target
+from test.kit.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 30.0
+TASK_AND_VM = 2
+"""Edits of the list: one for the task of a create, one for its VM."""
+
+
+def _edits(target: VSphereTarget) -> int:
+    return target.vcenter.counters().soap.get("ModifyListView", 0)
+
+
+def test_a_vm_that_goes_right_after_it_was_watched_is_looked_for(tmp_path: Path) -> None:
+    """Between two polls it came onto the list and went: the vCenter tells neither."""
+    with vsphere_target(tmp_path) as target, BACKEND.connect(target.connection()) as driver:
+        assert isinstance(driver, VSphereDriver)
+        assert driver.changes(0).everything
+        plan = Bench(target, driver).plan()
+        task = driver.create(plan)
+        assert task is not None
+        handle = task.handle
+        wait_until(lambda: handle in driver.changes(0.5).tasks, PATIENCE, "the VM to be made")
+        assert driver.poll(task) is None
+        state = driver.observe(plan.ref)
+        assert state is not None
+        wait_until(lambda: _edits(target) == TASK_AND_VM, PATIENCE, "the VM to be watched")
+        again = target.vcenter.register_again(state.backend_id)
+        assert plan.ref.uuid in driver.changes(0).uuids
+        found = driver.observe(seen(plan, state))
+        assert found is not None
+        assert found.backend_id == again.mo_ref
