@@ -36,7 +36,7 @@ def test_a_vm_that_goes_right_after_it_was_watched_is_looked_for(tmp_path: Path)
         assert state is not None
         wait_until(lambda: _edits(target) == TASK_AND_VM, PATIENCE, "the VM to be watched")
         again = target.vcenter.register_again(state.backend_id)
-        assert plan.ref.uuid in driver.changes(0).uuids
+        wait_until(lambda: plan.ref.uuid in driver.changes(1.0).uuids, PATIENCE, "it to be told")
         found = driver.observe(seen(plan, state))
         assert found is not None
         assert found.backend_id == again.mo_ref
