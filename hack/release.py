@@ -106,6 +106,7 @@ def write_manifests(directory: Path, version: str, image: str) -> None:
     write_components(directory, version, image)
     parts = {f"provider-{backend}.yaml": folder for backend, folder in backends().items()}
     parts["crds.yaml"] = CONFIG / "crd"
+    parts["node-patcher.yaml"] = CONFIG / "node-patcher"
     for name, folder in parts.items():
         (directory / name).write_text(build(folder, version, image), encoding="utf-8")
 

@@ -172,6 +172,7 @@ def test_a_release_is_the_same_every_time(built: dict[str, str], tmp_path: Path)
         "checksums.txt",
         "crds.yaml",
         "metadata.yaml",
+        "node-patcher.yaml",
         *(f"provider-{backend}.yaml" for backend in backends()),
         f"banlieue-{banlieue.__version__}-py3-none-any.whl",
     }

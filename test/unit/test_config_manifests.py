@@ -49,7 +49,9 @@ def objects(folder: Path) -> Iterator[Object]:
 
 COMPONENTS = list(objects(CONFIG / "default"))
 ACCOUNTS = list(objects(CONFIG / "providers" / "base"))
-DEPLOYMENTS = [it for it in (*COMPONENTS, *ACCOUNTS) if it["kind"] == "Deployment"]
+PATCHER = list(objects(CONFIG / "node-patcher"))
+EVERYTHING = (*COMPONENTS, *ACCOUNTS, *PATCHER)
+DEPLOYMENTS = [it for it in EVERYTHING if it["kind"] == "Deployment"]
 
 
 def named(kind: str, name: str) -> Object:
@@ -94,7 +96,7 @@ def test_every_definition_is_part_of_the_install() -> None:
     assert kustomization["resources"] == made
 
 
-@pytest.mark.parametrize("folder", ["admission", "rbac", "manager"])
+@pytest.mark.parametrize("folder", ["admission", "rbac", "manager", "node-patcher"])
 def test_no_file_is_left_out(folder: str) -> None:
     (kustomization,) = load(CONFIG / folder / "kustomization.yaml")
     there = {path.name for path in (CONFIG / folder).glob("*.yaml")} - {"kustomization.yaml"}
@@ -103,13 +105,13 @@ def test_no_file_is_left_out(folder: str) -> None:
 
 def test_the_components_hold_no_custom_resource() -> None:
     assert {it["kind"] for it in COMPONENTS} == BUILT_IN
-    assert {it["kind"] for it in ACCOUNTS} <= BUILT_IN
+    assert {it["kind"] for it in (*ACCOUNTS, *PATCHER)} <= BUILT_IN
 
 
 def test_there_is_one_namespace_and_everything_lives_in_it() -> None:
     (namespace,) = [it for it in COMPONENTS if it["kind"] == "Namespace"]
     assert namespace["metadata"]["name"] == names.SYSTEM_NAMESPACE
-    for obj in (*COMPONENTS, *ACCOUNTS):
+    for obj in EVERYTHING:
         lives_in = obj["metadata"].get("namespace")
         assert lives_in == (names.SYSTEM_NAMESPACE if obj["kind"] in NAMESPACED else None), obj
 
@@ -120,7 +122,7 @@ def test_the_namespace_enforces_restricted_pods() -> None:
 
 
 def test_cluster_wide_names_begin_with_the_namespace() -> None:
-    for obj in (*COMPONENTS, *ACCOUNTS):
+    for obj in EVERYTHING:
         if obj["kind"] in NAMESPACED | {"Namespace", "CustomResourceDefinition"}:
             continue
         name = obj["metadata"]["name"]
@@ -130,7 +132,7 @@ def test_cluster_wide_names_begin_with_the_namespace() -> None:
 
 
 def test_no_name_is_used_twice() -> None:
-    seen = [(it["kind"], it["metadata"]["name"]) for it in (*COMPONENTS, *ACCOUNTS)]
+    seen = [(it["kind"], it["metadata"]["name"]) for it in EVERYTHING]
     assert len(seen) == len(set(seen))
 
 
@@ -186,7 +188,12 @@ def test_the_selector_finds_its_pods_only(deployment: Object) -> None:
     wanted = deployment["spec"]["selector"]["matchLabels"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert wanted.items() <= labels.items()
-    assert wanted["app.kubernetes.io/component"] in {"controller", "operator", "provider"}
+    assert wanted["app.kubernetes.io/component"] in {
+        "controller",
+        "operator",
+        "provider",
+        "node-patcher",
+    }
 
 
 @each_deployment
@@ -254,6 +261,16 @@ def test_the_operator_is_told_what_the_command_line_knows() -> None:
     assert options["image"] == "", "providers run what the operator runs"
 
 
+def test_the_node_patcher_is_told_what_the_command_line_knows() -> None:
+    (deployment,) = [it for it in PATCHER if it["kind"] == "Deployment"]
+    role, options = parsed(deployment)
+    assert role == "node-patcher"
+    assert options["http_host"] == "0.0.0.0"  # noqa: S104 - in a pod
+    assert options["system_namespace"] == "elsewhere"
+    assert options["leader_elect"]
+    assert options["namespace"] == "", "it looks at all namespaces"
+
+
 @each_backend
 def test_a_provider_is_told_what_the_command_line_knows(backend: str) -> None:
     (deployment,) = [it for it in ACCOUNTS if it["kind"] == "Deployment"]
@@ -286,17 +303,36 @@ def test_a_backends_provider_is_set_up_for_that_backend(backend: str) -> None:
 
 
 def machine_kinds() -> set[str]:
+    return kinds_labelled(names.LABEL_MACHINE_KIND)
+
+
+def kinds_labelled(label: str) -> set[str]:
     definitions = (it for it in COMPONENTS if it["kind"] == "CustomResourceDefinition")
     return {
         it["spec"]["names"]["plural"]
         for it in definitions
-        if names.LABEL_MACHINE_KIND in it["metadata"].get("labels", {})
+        if label in it["metadata"].get("labels", {})
+    }
+
+
+def test_the_node_patcher_comes_without_any_right_on_secrets_and_beside_the_install() -> None:
+    resources = {
+        resource for it in PATCHER for rule in it.get("rules", ()) for resource in rule["resources"]
+    }
+    assert resources == {"clusters", "machines", "providerclasses", "events", "leases", "pods"}
+    assert not {it["metadata"]["name"] for it in PATCHER} & {
+        it["metadata"]["name"] for it in (*COMPONENTS, *ACCOUNTS)
     }
 
 
 def test_the_controller_may_make_machines_of_every_backend() -> None:
-    (rule,) = rules_of("banlieue-system-controller-backends")
-    assert set(rule["resources"]) == machine_kinds()
+    machines, computed, statuses = rules_of("banlieue-system-controller-backends")
+    assert set(machines["resources"]) == machine_kinds()
+    of_machines = {it.replace("machines", "machinetemplates") for it in machine_kinds()}
+    assert set(computed["resources"]) == of_machines | kinds_labelled(names.LABEL_CLUSTER_KIND)
+    assert computed["verbs"] == ["list", "watch"]
+    assert statuses["resources"] == [f"{it}/status" for it in computed["resources"]]
+    assert statuses["verbs"] == ["patch"]
 
 
 def test_the_operator_may_see_machines_of_every_backend_and_bind_its_providers() -> None:

@@ -42,6 +42,10 @@ class ConditionType(Worded):
     SCHEDULED = "Scheduled", "A Provider and failure domain were chosen."
     PLACEMENT_VALID = "PlacementValid", "The placement still meets what the spec asks."
     IMAGE_READY = "ImageReady", "The image can be used where the machine is placed."
+    FAILURE_DOMAINS_AVAILABLE = (
+        "FailureDomainsAvailable",
+        "Every failure domain of its Providers is listed; of a cluster.",
+    )
     INFRASTRUCTURE_READY = "InfrastructureReady", "Ready of the infrastructure machine."
     PROVISIONED = "Provisioned", "The machine was seen on the backend."
     POWER_STATE_SYNCED = "PowerStateSynced", "The power state is the desired one."
@@ -246,6 +250,21 @@ class Reason(StrEnum):
         "FailureDomainCordoned",
         _WAIT,
         "The failure domain takes no new machines.",
+    )
+    NO_FAILURE_DOMAINS = (
+        "NoFailureDomains",
+        _WAIT,
+        "No Provider the cluster may use has told a failure domain.",
+    )
+    FAILURE_DOMAINS_AVAILABLE = (
+        "FailureDomainsAvailable",
+        _FACT,
+        "Every failure domain of the cluster's Providers is listed.",
+    )
+    FAILURE_DOMAIN_NAME_TAKEN = (
+        "FailureDomainNameTaken",
+        _WAIT,
+        "Two Providers of the cluster have a failure domain of one name; one is left out.",
     )
     TOO_MANY_FAILURE_DOMAINS = (
         "TooManyFailureDomains",
@@ -504,11 +523,9 @@ RESERVED = frozenset(
         # Cluster API machines and clusters
         Reason.NOT_READY,
         Reason.PROVISIONING,
-        Reason.TOO_MANY_FAILURE_DOMAINS,
         Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY,
         Reason.WAITING_FOR_CONTROL_PLANE_INITIALIZED,
         Reason.WAITING_FOR_BOOTSTRAP_DATA,
-        Reason.WAITING_FOR_CONTROL_PLANE_ENDPOINT,
         Reason.WAITING_FOR_OWNER,
         # Address pools
         Reason.ADDRESS_POOL_EXHAUSTED,
@@ -543,6 +560,7 @@ class EventReason(Worded):
     DISK_RETAINED = "DiskRetained", "A disk was kept, and can be attached again by its id."
     ADDRESS_ASSIGNED = "AddressAssigned", "An address became known."
     ADDRESS_LOST = "AddressLost", "A running machine has no address any more."
+    ADDRESS_NOT_ASSIGNED = "AddressNotAssigned", "A pool gave no address that can be used."
     DRIFT_DETECTED = "DriftDetected", "Somebody changed the machine."
     DRIFT_CORRECTED = "DriftCorrected", "What somebody changed was put right."
     MOVED_BY_BACKEND = "MovedByBackend", "Others moved the machine to another failure domain."
@@ -573,6 +591,11 @@ class EventReason(Worded):
         "An object of the workload's name was made by somebody else; it is left alone.",
     )
     WORKLOAD_REFUSED = "WorkloadRefused", "The API server refused an object of the workload."
+    NODE_IDENTIFIED = "NodeIdentified", "A Node was given the provider ID of its machine."
+    NODE_NOT_IDENTIFIED = (
+        "NodeNotIdentified",
+        "The Node of a machine could not be told, or not be given its provider ID.",
+    )
     NAMESPACE_REFUSED = (
         "NamespaceRefused",
         "A machine of a namespace that allowedNamespaces leaves out asked for the Provider.",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CONTROLLER_LEASE = names.CONTROLLER_ACCOUNT
 OPERATOR_LEASE = names.OPERATOR_ACCOUNT
+NODE_PATCHER_LEASE = names.NODE_PATCHER_ACCOUNT
 
 
 def _process(role: str, options: dict[str, Any], *, lease: Key | None = None) -> "Process":
@@ -112,6 +113,33 @@ def operator(
     sys.exit(process.main())
 
 
+@click.command(name="node-patcher")
+@role_options
+@click.option(
+    "--namespace", default="", help="Look at Clusters of this namespace only. Default: all."
+)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Run only while holding the Lease banlieue-node-patcher, so that several may stand by.",
+)
+def node_patcher(namespace: str, *, leader_elect: bool, **options: Any) -> None:  # noqa: ANN401 - click's
+    """Write the provider ID of Cluster API Machines into Nodes of the same system UUID.
+
+    For systems whose kubelet is told none (Talos, RKE2, k3s). Not part of an installation; reads
+    the kubeconfigs of the clusters it is allowed to, and no other Secret.
+    """
+    from banlieue.controller.nodes import app
+
+    system = options["system_namespace"]
+    lease = Key(system, NODE_PATCHER_LEASE) if leader_elect else None
+    process = _process("node-patcher", options, lease=lease)
+    app.build(process, namespace=namespace)
+    memory.begin_work()
+    sys.exit(process.main())
+
+
 @click.command()
 @click.argument("backend")
 @role_options
@@ -200,4 +228,4 @@ async def _prepare(process: "Process", namespace: str, served: list["Backend[Any
     await classes.make_missing(process.client, map(default_class, served))
 
 
-COMMANDS = (controller, operator, provider, dev)
+COMMANDS = (controller, operator, provider, node_patcher, dev)

@@ -1,0 +1,1 @@
+"""Tells Nodes of workload clusters which machine they are, where their own system does not."""
