@@ -7,6 +7,7 @@ import pytest
 
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube, KubeError
+from test.kit.stack import provider_class
 from test.kit.waiting import wait_until
 from test.kit.walled import (
     MACHINES,
@@ -491,6 +492,46 @@ def test_a_machine_of_cluster_api_never_changes_its_provider(walls: Walled) -> N
     for change in ({"name": "theirs"}, None):
         with refused("replace the Machine"):
             walls.kube.patch(MACHINES, "replaced", {"spec": {"providerRef": change}}, TENANT)
+
+
+def test_what_a_provider_of_vsphere_cannot_do_without_is_told_at_once(walls: Walled) -> None:
+    where = walls.namespace
+    walls.kube.apply(provider_class("vsphere", "VSphere"))
+
+    def made(name: str, **connection: object) -> dict[str, Any]:
+        spec = {"providerClassRef": {"name": "vsphere"}, "connection": connection}
+        return {
+            "apiVersion": "banlieue.io/v1alpha1",
+            "kind": "Provider",
+            "metadata": {"namespace": where, "name": name},
+            "spec": spec,
+        }
+
+    clear = made("clear", endpoint="http://vc.example/sdk", credentialsRef={"name": "c"})
+    nameless = made("nameless", endpoint="https://vc.example/sdk")
+    right = made("right", endpoint="https://vc.example/sdk", credentialsRef={"name": "c"})
+
+    def told() -> bool:
+        try:
+            walls.kube.create(clear)
+        except KubeError as error:
+            return "must be an https URL" in str(error)
+        walls.kube.delete("providers", "clear", where)
+        return False
+
+    wait_until(told, 30, "the policy to know the class")
+    with refused("credentialsRef must name a Secret"):
+        walls.kube.create(nameless)
+    walls.kube.create(right)
+    with refused("must be an https URL"):
+        worse = {"spec": {"connection": {"endpoint": "http://vc.example/sdk"}}}
+        walls.kube.patch("providers", "right", worse, where)
+    simulated = made("clear", endpoint="http://sim.example")
+    simulated["spec"]["providerClassRef"]["name"] = "simulated"
+    walls.kube.create(simulated)
+    for name in ("right", "clear"):
+        walls.kube.delete("providers", name, where)
+    walls.kube.delete("providerclasses", "vsphere")
 
 
 @pytest.mark.parametrize("kind", ["Machine", "Cluster"])
