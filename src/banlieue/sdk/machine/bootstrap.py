@@ -15,6 +15,7 @@ from banlieue.sdk.errors import InvalidSpec, NeedsOperator
 from banlieue.sdk.kube import Forbidden, Key, NotFound
 from banlieue.sdk.machine.granted import not_granted
 from banlieue.sdk.machine.scope import Scope
+from banlieue.sdk.machine.vigil import ABSENT, REFUSED, version_of
 from banlieue.sdk.seed.check import CLOUD_CONFIG, IGNITION, check
 
 _DEFAULT_FORMAT = CLOUD_CONFIG
@@ -35,6 +36,7 @@ async def read_bootstrap(scope: Scope) -> Bootstrap:
             reads, or it is not what its format says.
     """
     spec = scope.machine.spec
+    scope.memory.secrets.clear()
     keys = tuple(spec.ssh_authorized_keys)
     user_data, data_format = None, _read_by(scope) or _DEFAULT_FORMAT
     if spec.user_data is not None:
@@ -75,12 +77,15 @@ async def _secret(scope: Scope, name: str) -> Mapping[str, str]:
     try:
         secret = await scope.ctx.api.get(SECRETS, Key(namespace, name))
     except NotFound:
+        scope.memory.secrets[name] = ABSENT
         raise NeedsOperator(
             Reason.USER_DATA_NOT_FOUND,
             f"Secret {name} does not exist in namespace {namespace}; create it",
         ) from None
     except Forbidden as refusal:
+        scope.memory.secrets[name] = REFUSED
         raise not_granted(scope, name, refusal) from None
+    scope.memory.secrets[name] = version_of(secret)
     data: Mapping[str, str] = secret.get("data") or {}
     return data
 

@@ -29,6 +29,7 @@ from banlieue.sdk.machine import (
 )
 from banlieue.sdk.machine.scope import Memory, Scope, owner_of
 from banlieue.sdk.machine.shares import LATER, Shares
+from banlieue.sdk.machine.vigil import Vigil
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.phases import Phase, run_phases
 from banlieue.sdk.powers import Changes
@@ -98,6 +99,7 @@ class MachineReconciler:
     installation_namespace: str = names.SYSTEM_NAMESPACE
     shares: Shares = field(default_factory=Shares)
     memories: dict[Key, Memory] = field(default_factory=dict)
+    vigil: Vigil = field(default_factory=lambda: Vigil(CONTROLLER))
     _by_word: dict[str, set[Key]] = field(default_factory=dict)
     _by_task: dict[str, Key] = field(default_factory=dict)
 
@@ -115,6 +117,9 @@ class MachineReconciler:
         opened = open_or_unreached(self.providers, provider)
         if opened is None:
             return Result()
+        if (pause := await self.vigil.still_waiting(self.ctx, key, raw)) is not None:
+            return Result(pause)
+        self.vigil.forget(key)
         if not self.shares.has_room(provider, sum(1 for _ in self.ctx.cache.list(PROVIDERS))):
             return Result(self.ctx.rng.uniform(*LATER))
         with self.shares.taken(provider):
@@ -159,10 +164,9 @@ class MachineReconciler:
             self._forget(scope.key)
             return Result()
         changed = await self._report(scope, outcome, error)
-        if isinstance(outcome, Wait):
-            return Result(outcome.after)
-        if isinstance(outcome, Stop):
-            return Result()
+        if isinstance(outcome, Wait | Stop):
+            secrets = scope.memory.secrets
+            return Result(self.vigil.begin(self.ctx, scope.raw, secrets, (outcome, error)))
         # What moved while the identity was minted found nobody who listened.
         news = _SHORTEST_POLL if minted is not None else None
         later = scope.again_after or self._poll(scope, changed=changed)
@@ -295,6 +299,7 @@ class MachineReconciler:
 
     def _forget(self, key: Key) -> None:
         self.memories.pop(key, None)
+        self.vigil.forget(key)
         for word in [word for word, keys in self._by_word.items() if key in keys]:
             self._by_word[word].discard(key)
             if not self._by_word[word]:
