@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -220,6 +221,15 @@ def test_rules_that_hold_a_field_once_set_stand_at_the_root(kind: type[ResourceO
                 assert path == "" or path.endswith("[]"), rule
 
 
+@every_kind
+def test_every_column_shows_a_field_there_is(kind: type[ResourceObject]) -> None:
+    known = fields(kind)
+    for column in crd(kind)["spec"]["versions"][0]["additionalPrinterColumns"]:
+        path = re.sub(r'\[\?\(@\.type=="\w+"\)\]', "[]", column["jsonPath"])
+        if not path.startswith(".metadata."):
+            assert known[path]["type"] == column["type"], column
+
+
 def test_columns_are_those_users_know() -> None:
     found = {
         kind.__name__: [
@@ -249,7 +259,17 @@ def test_columns_are_those_users_know() -> None:
     assert [name for name, wide in found["Provider"] if not wide] == (
         ["Class", "Ready", "Version", "FDs", "VMs", "Age"]
     )
-    assert [name for name, _ in found["VMImage"]] == [
+    assert [name for name, _ in found["ProviderClass"]] == [
+        "Backend",
+        "Machine",
+        "Providers",
+        "Ready",
+        "Tag",
+        "Paused",
+        "Age",
+        "Reason",
+    ]
+    assert [name for name, wide in found["VMImage"] if not wide] == [
         "OS",
         "Version",
         "Arch",

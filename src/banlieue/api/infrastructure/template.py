@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Generic, TypeVar
 
 from annotated_types import MaxLen
@@ -139,6 +140,20 @@ def cluster_definition(*short_names: str) -> Definition:
             AGE,
         ),
         labels={names.LABEL_CONTRACT: names.VERSION, names.LABEL_CLUSTER_KIND: "true"},
+    )
+
+
+def machine_template_definition(*short_names: str) -> Definition:
+    """Say what the CRD of a machine template kind carries, whatever the backend."""
+    machine = ".spec.template.spec"
+    return replace(
+        template_definition(*short_names),
+        columns=(
+            Column("Image", f"{machine}.imageRef.name"),
+            Column("CPUs", f"{machine}.cpus", type="integer"),
+            Column("MemoryMiB", f"{machine}.memoryMiB", type="integer"),
+            AGE,
+        ),
     )
 
 

@@ -218,9 +218,12 @@ class ProviderClass(ResourceObject):
         columns=(
             Column("Backend", ".spec.backend"),
             Column("Machine", ".spec.machine.kind"),
+            Column("Providers", ".status.providerCount", type="integer"),
+            Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
             Column("Tag", ".spec.image.tag"),
             Column("Paused", ".spec.paused", type="boolean"),
             AGE,
+            Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', wide=True),
         ),
     )
 

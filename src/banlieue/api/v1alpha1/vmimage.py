@@ -203,6 +203,7 @@ class VMImage(ResourceObject):
             Column("Ready", ".status.readyProviders"),
             Column("Progress", ".status.progress"),
             AGE,
+            Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', wide=True),
         ),
     )
 

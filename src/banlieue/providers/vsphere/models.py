@@ -19,6 +19,7 @@ from banlieue.api.infrastructure.template import (
     MachineTemplate,
     cluster_definition,
     machine_definition,
+    machine_template_definition,
     template_definition,
 )
 from banlieue.api.markers import Definition, Rule
@@ -226,7 +227,7 @@ class VSphereMachineTemplate(MachineTemplate[VSphereMachineTemplateSpec]):
     """What Cluster API makes vSphere machines from. Immutable: rollouts replace it."""
 
     resource: ClassVar[Resource] = VSPHERE_MACHINE_TEMPLATES
-    definition: ClassVar[Definition] = template_definition("vsmt")
+    definition: ClassVar[Definition] = machine_template_definition("vsmt")
 
 
 class VSphereCluster(InfraCluster):

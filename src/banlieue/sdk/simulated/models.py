@@ -17,6 +17,7 @@ from banlieue.api.infrastructure.template import (
     MachineTemplate,
     cluster_definition,
     machine_definition,
+    machine_template_definition,
     template_definition,
 )
 from banlieue.api.markers import Definition, Rule
@@ -66,7 +67,7 @@ class SimulatedMachineTemplate(MachineTemplate[SimulatedMachineTemplateSpec]):
     """What Cluster API makes simulated machines from. Immutable: rollouts replace it."""
 
     resource: ClassVar[Resource] = SIMULATED_MACHINE_TEMPLATES
-    definition: ClassVar[Definition] = template_definition("simmt")
+    definition: ClassVar[Definition] = machine_template_definition("simmt")
 
 
 class SimulatedCluster(InfraCluster):
