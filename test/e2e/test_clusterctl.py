@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 import yaml
 
+from banlieue.sdk.simulated.world import PASSWORD, USERNAME
 from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
 from hack.cluster.clusterapi.install import OUR_IMAGE, release
 from hack.cluster.clusterapi.repository import PROVIDER, add_release
@@ -32,11 +33,14 @@ from test.kit.managementcluster import (
     delete_provider,
     template_values,
 )
+from test.kit.stack import credentials, provider
 from test.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 pytest_plugins = ["test.kit.fixtures_clusterctl"]
 
+CLUSTERS: Final = "clusters.cluster.x-k8s.io"
+PROVIDERS: Final = "providers.banlieue.io"
 LABEL: Final = f"cluster.x-k8s.io/provider={PROVIDER}"
 NEXT: Final = f"{VERSION.rpartition('.')[0]}.{int(VERSION.rpartition('.')[2]) + 1}"
 KEPT_KINDS: Final = {"CustomResourceDefinition", "Namespace"}
@@ -200,27 +204,89 @@ def test_our_cluster_is_described(clusterctl: Clusterctl, client: Kube, tenant: 
     reference = infrastructure("SimulatedCluster", "shown")
     client.create(cluster("shown", tenant, infrastructureRef=reference))
     client.create(simulated_cluster("shown"), tenant)
-    condition = {
-        "type": "Ready",
-        "status": "False",
-        "reason": "NoFailureDomains",
-        "message": "no Provider offers any",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-    status = {"status": {"conditions": [condition]}}
-    client.patch("simulatedclusters", "shown", status, tenant, subresource="status")
+    client.wait_for(
+        "simulatedclusters",
+        "shown",
+        tenant,
+        until=lambda obj: reason(obj, "Ready") == "NoFailureDomains",
+        timeout=60,
+    )
     answer = clusterctl.run("describe", "cluster", "shown", f"--namespace={tenant}")
     line = next(line for line in answer.output.splitlines() if "SimulatedCluster" in line)
     assert "NoFailureDomains" in line
-    assert "no Provider offers any" in line
+    assert f"no Provider for a SimulatedCluster is offered to namespace {tenant}" in line
     # Cluster API reads our kind by the role that came with it.
     client.wait_for(
-        "clusters.cluster.x-k8s.io",
+        CLUSTERS,
         "shown",
         tenant,
         until=lambda obj: reason(obj, "InfrastructureReady") == "NoFailureDomains",
         timeout=60,
     )
+
+
+@pytest.fixture
+def two_providers(clusterctl: Clusterctl, client: Kube, tenant: str) -> Iterator[list[str]]:
+    """Simulated ones, each in a pod of its own, for one namespace and nobody else."""
+    del clusterctl
+    made = ["north", "south"]
+    for name in made:
+        client.create(credentials(tenant, f"{name}-creds", USERNAME, PASSWORD))
+        client.create(
+            provider(
+                tenant,
+                name,
+                backend="simulated",
+                connection={"endpoint": f"simulated://memory/{name}"},
+                storage={"pool": "fast"},
+                network={"network": "lan"},
+            )
+        )
+    yield made
+    for name in made:
+        client.delete(PROVIDERS, name, tenant)
+    for name in made:
+        client.wait_gone(PROVIDERS, name, tenant)
+
+
+def test_a_cluster_gets_the_failure_domains_of_two_providers(
+    client: Kube, tenant: str, two_providers: list[str]
+) -> None:
+    """By the rights that were installed, and Cluster API takes over what it is told."""
+    reference = infrastructure("SimulatedCluster", "spread")
+    client.create(cluster("spread", tenant, infrastructureRef=reference))
+    made = simulated_cluster("spread")
+    made["spec"]["providerRefs"] = [{"name": it, "namespace": tenant} for it in two_providers]
+    client.create(made, tenant)
+    client.create(machine_template("small"), tenant)
+    found = client.wait_for(
+        CLUSTERS,
+        "spread",
+        tenant,
+        until=lambda obj: (
+            reason(obj, "InfrastructureReady") == "Ready" and obj["status"].get("failureDomains")
+        ),
+        timeout=120,
+    )
+    assert found["status"]["initialization"]["infrastructureProvisioned"]
+    assert found["spec"]["controlPlaneEndpoint"] == made["spec"]["controlPlaneEndpoint"]
+    listed = {it["name"]: it for it in found["status"]["failureDomains"]}
+    assert set(listed) == {f"{name}-sim-{it}" for name in two_providers for it in "ab"}
+    assert {it["controlPlane"] for it in listed.values()} == {True}
+    assert {it["attributes"]["provider"] for it in listed.values()} == set(two_providers)
+    client.patch(PROVIDERS, "south", {"spec": {"cordoned": True}}, tenant)
+    client.wait_for(
+        CLUSTERS,
+        "spread",
+        tenant,
+        until=lambda obj: control_plane_domains(obj) == {"north-sim-a", "north-sim-b"},
+        timeout=60,
+    )
+    small = client.wait_for("simulatedmachinetemplates", "small", tenant, until=has_capacity)
+    assert small["status"] == {"capacity": {"cpu": "2", "memory": "4096Mi"}}
+    client.delete(CLUSTERS, "spread", tenant)
+    client.wait_gone(CLUSTERS, "spread", tenant)
+    assert client.find("simulatedclusters", "spread", tenant) is None
 
 
 @pytest.mark.parametrize("flavor", FLAVORS)
@@ -261,6 +327,25 @@ def simulated_cluster(name: str) -> Object:
         "metadata": {"name": name},
         "spec": {"controlPlaneEndpoint": {"host": "10.0.0.1", "port": 6443}},
     }
+
+
+def machine_template(name: str) -> Object:
+    machine = {"imageRef": {"name": "ubuntu"}, "cpus": 2, "memoryMiB": 4096}
+    return {
+        "apiVersion": "infrastructure.banlieue.io/v1alpha1",
+        "kind": "SimulatedMachineTemplate",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": machine}},
+    }
+
+
+def has_capacity(obj: Object) -> bool:
+    return bool((obj.get("status") or {}).get("capacity"))
+
+
+def control_plane_domains(obj: Object) -> set[str]:
+    found = obj["status"].get("failureDomains") or ()
+    return {it["name"] for it in found if it["controlPlane"]}
 
 
 def uids(client: Kube, kind: str, selector: str | None = None) -> dict[str, str]:

@@ -40,6 +40,7 @@ IN_USE = "integration/test_identities.py::"
 IN_USE += "test_a_namespace_with_a_provider_in_use_is_not_deleted"
 HOLDERS = "unit/test_runtime_elector.py::test_a_holder_whose_pod_is_gone_is_not_waited_for"
 CLUSTER_API = "unit/test_operator_grants.py::test_bootstrap_data_of_cluster_api_is_granted"
+INFRA_CLUSTER = "e2e/test_clusterctl.py::test_a_cluster_gets_the_failure_domains_of_two_providers"
 CAPI_OWNER = "unit/test_machine_of_cluster.py::test_a_machine_whose_cluster_is_paused_is_left_alone"
 
 EVERYWHERE: Final = "*"
@@ -71,6 +72,16 @@ CONTROLLER: Final = (
     Right("list", CRDS, "customresourcedefinitions", RESTORED),
     Right("create get patch", EVENTS, "events", COUNTED),
     Right("get list watch create patch delete", INFRA, "simulatedmachines vspheremachines", LIFE),
+    Right("get list watch", CAPI, "clusters", INFRA_CLUSTER),
+    Right("list watch", INFRA, "simulatedclusters vsphereclusters", INFRA_CLUSTER),
+    Right("list watch", INFRA, "simulatedmachinetemplates vspheremachinetemplates", INFRA_CLUSTER),
+    Right("patch", INFRA, "simulatedclusters/status vsphereclusters/status", INFRA_CLUSTER),
+    Right(
+        "patch",
+        INFRA,
+        "simulatedmachinetemplates/status vspheremachinetemplates/status",
+        INFRA_CLUSTER,
+    ),
     Right("create", "", "configmaps", LIFE, where=INSTALL),
     Right("get list watch patch", "", "configmaps", LIFE, "banlieue-installation", INSTALL),
     Right("create", COORDINATION, "leases", LIFE, where=INSTALL),

@@ -59,6 +59,7 @@ _PLACED: Final = {
     "spec.instance": _INSTANCE,
 }
 _PROVISIONED: Final = {"status.initialization": {"provisioned": True}}
+_ENDPOINT: Final = {"host": "10.0.0.9", "port": 6443}
 
 MINIMAL: Final[Mapping[str, Object]] = {
     "VirtualMachine": {
@@ -503,6 +504,16 @@ _CONTROLLERS: Final = (
         (*_MACHINES, *_CLUSTERS),
         {"status.initialization": {"provisioned": False}},
         before=_PROVISIONED,
+    ),
+    *(
+        Case(
+            "spec.controlPlaneEndpoint never changes once the cluster is provisioned: put it back, "
+            "or make another cluster",
+            _CLUSTERS,
+            {"spec.controlPlaneEndpoint": changed},
+            before={**_PROVISIONED, "spec.controlPlaneEndpoint": _ENDPOINT},
+        )
+        for changed in ({**_ENDPOINT, "port": 443}, None)
     ),
     Case(
         "address must be left out with a source other than static and pool: remove it or change "

@@ -523,9 +523,6 @@ RESERVED = frozenset(
         # Cluster API machines and clusters
         Reason.NOT_READY,
         Reason.PROVISIONING,
-        Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY,
-        Reason.WAITING_FOR_CONTROL_PLANE_INITIALIZED,
-        Reason.WAITING_FOR_BOOTSTRAP_DATA,
         Reason.WAITING_FOR_OWNER,
         # Address pools
         Reason.ADDRESS_POOL_EXHAUSTED,

@@ -18,6 +18,7 @@ from banlieue.api.resources import (
 )
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.controller import images, provider_classes, wakes
+from banlieue.controller.clusters.app import ClusterControllers
 from banlieue.controller.images import ImageSummaryReconciler
 from banlieue.controller.infra import machines
 from banlieue.controller.infra.kinds import MachineKinds
@@ -69,6 +70,7 @@ class ControllerRole:
     ctx: Context
     services: Services
     wakes: Wakes
+    clusters: ClusterControllers
     namespace: str = ""
     system_namespace: str = names.SYSTEM_NAMESPACE
 
@@ -85,11 +87,13 @@ class ControllerRole:
         ledger = Ledger(ctx.clock)
         keeper = InstallationKeeper(ctx, kinds, system_namespace)
         services = Services(ctx, kinds, ledger, keeper)
-        return cls(ctx, services, Wakes(ctx.cache, ledger), namespace, system_namespace)
+        clusters = ClusterControllers(services, namespace)
+        return cls(ctx, services, Wakes(ctx.cache, ledger), clusters, namespace, system_namespace)
 
     def controllers(self) -> tuple[Controller, ...]:
         """Everything the role runs."""
         return (
+            *self.clusters.controllers(),
             Controller(
                 INSTALLATION_CONTROLLER,
                 InstallationReconciler(self),
@@ -153,12 +157,18 @@ class ControllerRole:
 
         A VirtualMachine's first pass then finds its machine in the cache.
         """
+        await self.clusters.watch_installed()
         try:
             classes = await self.ctx.api.list(PROVIDER_CLASSES)
         except NotFound:
             return
         for obj in classes:
-            self.watch_kind(ProviderClass.from_api(obj).spec.machine.to_resource())
+            self.watch_class(ProviderClass.from_api(obj))
+
+    def watch_class(self, spoken: ProviderClass) -> None:
+        """Listen to every kind a class of Providers names."""
+        self.watch_kind(spoken.spec.machine.to_resource())
+        self.clusters.watch_class(spoken)
 
     def watch_kind(self, kind: Resource) -> None:
         """Listen to a machine kind; one that is not installed yet is waited for."""
@@ -241,7 +251,7 @@ class MachineKindsReconciler:
         """Look at one ProviderClass; a kind once watched stays watched."""
         obj = self.role.ctx.cache.get(PROVIDER_CLASSES, key)
         if obj is not None:
-            self.role.watch_kind(ProviderClass.from_api(obj).spec.machine.to_resource())
+            self.role.watch_class(ProviderClass.from_api(obj))
         return Result()
 
 

@@ -24,8 +24,8 @@ class ClusterSpec(Model):
 
     control_plane_endpoint: ControlPlaneEndpoint | None = Field(
         default=None,
-        description="Where the API server of the workload cluster answers. Default: waits until "
-        "the Cluster has one.",
+        description="Where the API server of the workload cluster answers. Never changes once "
+        "status.initialization.provisioned is true. Default: waits until the Cluster has one.",
     )
     provider_refs: Annotated[list[NamespacedRef], MaxLen(32), list_map("namespace", "name")] = (
         Field(
@@ -75,7 +75,9 @@ class ClusterStatus(Model):
     observed_generation: Count | None = Field(
         default=None, description="The metadata.generation this status was computed from."
     )
-    conditions: Conditions = Field(default_factory=list, description="Ready, Paused.")
+    conditions: Conditions = Field(
+        default_factory=list, description="Ready, Paused, FailureDomainsAvailable."
+    )
 
 
 PROVISIONED_STAYS = Rule(
@@ -87,11 +89,23 @@ PROVISIONED_STAYS = Rule(
 )
 """Cluster API copies the flag once and never looks again."""
 
+ENDPOINT_STAYS = Rule(
+    "!has(oldSelf.status) || !has(oldSelf.status.initialization) || "
+    "!oldSelf.status.initialization.provisioned || !has(oldSelf.spec) || "
+    "!has(oldSelf.spec.controlPlaneEndpoint) || (has(self.spec) && "
+    "has(self.spec.controlPlaneEndpoint) && "
+    "self.spec.controlPlaneEndpoint == oldSelf.spec.controlPlaneEndpoint)",
+    "spec.controlPlaneEndpoint never changes once the cluster is provisioned: put it back, or make "
+    "another cluster",
+    ".spec.controlPlaneEndpoint",
+)
+"""Cluster API copies the endpoint once, and certificates and kubeconfigs are made for it."""
+
 
 class InfraCluster(ResourceObject):
     """The cluster kind of any backend; all backends agree on all of it."""
 
-    cel: ClassVar[tuple[Rule, ...]] = (PROVISIONED_STAYS,)
+    cel: ClassVar[tuple[Rule, ...]] = (PROVISIONED_STAYS, ENDPOINT_STAYS)
 
     spec: ClusterSpec = Field(
         default_factory=ClusterSpec,

@@ -1,0 +1,1 @@
+"""Clusters of Cluster API: failure domains of several Providers, and what templates would give."""
