@@ -267,9 +267,13 @@ func (pc *propertyCollector) next(
 			return nil, nil, fault
 		}
 		told = append(told, steps...)
-		if len(objects) > 0 {
+		missing := filter.missing(ctx)
+		for _, object := range missing {
+			told = append(told, undo{filter, object.Obj, nil})
+		}
+		if len(objects)+len(missing) > 0 {
 			set.FilterSet = append(set.FilterSet, types.PropertyFilterUpdate{
-				Filter: filter.Self, ObjectSet: objects,
+				Filter: filter.Self, ObjectSet: objects, MissingSet: missing,
 			})
 		}
 		if more {

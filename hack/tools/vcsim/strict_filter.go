@@ -25,6 +25,7 @@ type propertyFilter struct {
 	ignored   map[moRef]bool // selected on the way, but no property of it is asked for
 	dirty     map[moRef]struct{}
 	all       bool
+	missed    bool // the client was told which objects are not there
 }
 
 func newPropertyFilter(pc *propertyCollector, req *types.CreateFilter) *propertyFilter {
@@ -46,7 +47,7 @@ func (f *propertyFilter) DestroyPropertyFilter(
 
 func (f *propertyFilter) reset() {
 	f.told, f.ignored = map[moRef]known{}, map[moRef]bool{}
-	f.dirty, f.all = map[moRef]struct{}{}, true
+	f.dirty, f.all, f.missed = map[moRef]struct{}{}, true, false
 }
 
 func (f *propertyFilter) mark(dirty map[moRef]struct{}, all bool) {
@@ -63,6 +64,27 @@ func (f *propertyFilter) restore(ref moRef, before known) {
 		f.told[ref] = before
 	}
 	f.dirty[ref] = struct{}{}
+	f.missed = false
+}
+
+// missing are the objects of the specification that are not there; told once, and only by filters
+// that are to report them. One that is hidden from the account is there.
+func (f *propertyFilter) missing(ctx *simulator.Context) []types.MissingObject {
+	report := f.Spec.ReportMissingObjectsInResults
+	if f.missed || report == nil || !*report {
+		return nil
+	}
+	f.missed = true
+	var missing []types.MissingObject
+	for _, object := range f.Spec.ObjectSet {
+		if !instanceOf(ctx).inventoried(ctx, object.Obj) {
+			fault := &types.ManagedObjectNotFound{Obj: object.Obj}
+			missing = append(missing, types.MissingObject{
+				Obj: object.Obj, Fault: types.LocalizedMethodFault{Fault: fault},
+			})
+		}
+	}
+	return missing
 }
 
 func (f *propertyFilter) selected(ctx *simulator.Context) ([]moRef, types.BaseMethodFault) {

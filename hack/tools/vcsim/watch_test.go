@@ -275,3 +275,42 @@ func TestListViewUnderLoad(t *testing.T) {
 		t.Fatal("locked up")
 	}
 }
+
+func TestAFilterReportsObjectsThatAreNotThere(t *testing.T) {
+	l := newLab(t)
+	here, gone := l.made("here"), l.made("gone")
+	task, err := object.NewVirtualMachine(l.client, gone).Destroy(l.ctx)
+	l.must(err)
+	if _, fault := l.in.hub.wait(task.Reference()); fault != nil {
+		t.Fatalf("%#v", fault)
+	}
+	collector, err := methods.CreatePropertyCollector(l.ctx, l.client,
+		&types.CreatePropertyCollector{This: l.client.ServiceContent.PropertyCollector})
+	l.must(err)
+	spec := types.PropertyFilterSpec{
+		ObjectSet:                     []types.ObjectSpec{{Obj: here}, {Obj: gone}},
+		PropSet:                       []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"name"}}},
+		ReportMissingObjectsInResults: types.NewBool(true),
+	}
+	_, err = methods.CreateFilter(l.ctx, l.client,
+		&types.CreateFilter{This: collector.Returnval, Spec: spec})
+	l.must(err)
+	w := &watch{lab: l, client: l.client, collector: collector.Returnval}
+	for _, version := range []string{"", ""} { // an answer that was lost is repeated
+		set, err := w.wait(version, 0, 0)
+		l.must(err)
+		missing := set.FilterSet[0].MissingSet
+		if len(missing) != 1 || missing[0].Obj != gone {
+			t.Fatalf("want %v, got %+v", gone, missing)
+		}
+		if _, ok := missing[0].Fault.Fault.(*types.ManagedObjectNotFound); !ok {
+			t.Fatalf("got %#v", missing[0].Fault)
+		}
+		w.version = set.Version
+	}
+	set, err := w.wait(w.version, 0, 0)
+	l.must(err)
+	if set != nil {
+		t.Fatalf("told twice: %+v", set)
+	}
+}
