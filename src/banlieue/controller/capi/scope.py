@@ -78,7 +78,7 @@ class Scope:
 
         return await pausing.why_paused(self.machine, cluster)
 
-    async def infra_cluster(self) -> tuple[InfraCluster, str] | None:
+    def infra_cluster(self) -> tuple[InfraCluster, str] | None:
         """Its InfraCluster and the name of that one's CRD; None while it is not there.
 
         One of a kind that is not ours is told as an empty one without a CRD, and so is that of a
@@ -88,7 +88,8 @@ class Scope:
         named = reference.get("apiGroup"), reference.get("kind")
         for kind in _cluster_kinds(self.ctx.cache):
             if (kind.group, kind.kind) == named:
-                obj = await self.read(kind, str(reference.get("name") or ""))
+                key = Key(self.key.namespace, str(reference.get("name") or ""))
+                obj = self.ctx.cache.get(kind, key)
                 return (InfraCluster.from_api(obj), kind.crd_name) if obj is not None else None
         return InfraCluster(), ""
 

@@ -109,8 +109,9 @@ async def stamp(scope: Scope) -> Outcome:
             missing = scope.machine.spec.image_ref.name
             _wait(scope, missing)
             return Wait(Reason.IMAGE_NOT_FOUND, f"VMImage {missing} does not exist; make it")
-    found = await scope.infra_cluster()
+    found = scope.infra_cluster()
     if found is None:
+        _wait(scope, None)
         return Wait(
             Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY, "the InfraCluster does not exist", SLOW
         )

@@ -4,13 +4,15 @@
 annotation and the pause of the Cluster are all that tells a move from an end.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine
+from banlieue.api.meta import Resource
 from banlieue.api.resources import CAPI_CLUSTERS
-from banlieue.sdk.kube import ApiClient, Key, NotFound, Obj
+from banlieue.sdk.kube import ApiClient, Key, NotFound, Obj, ObjectReader
 from banlieue.sdk.machine.strays import no_cluster
+from banlieue.sdk.reconcile import Change, Request
 
 ClusterReader = Callable[[Key], Awaitable[Obj | None]]
 """Gives a Cluster by its key, None when there is none."""
@@ -50,6 +52,19 @@ async def why_paused(machine: Machine, read_cluster: ClusterReader) -> str | Non
 def is_paused(cluster: Obj | None) -> bool:
     """Whether a Cluster asks for hands off all that belongs to it; one that is gone does not."""
     return bool(((cluster or {}).get("spec") or {}).get("paused"))
+
+
+def machines_of(cache: ObjectReader, kind: Resource, change: Change) -> Iterator[Request]:
+    """Passes over the machines of a Cluster that was paused, resumed, or is gone.
+
+    Nothing else tells of it: a machine's own object stays as it is.
+    """
+    if is_paused(change.old) == is_paused(change.new) and change.new is not None:
+        return
+    for obj in cache.list(kind, namespace=change.key.namespace):
+        labels = obj["metadata"].get("labels") or {}
+        if labels.get(names.CAPI_LABEL_CLUSTER_NAME) == change.key.name:
+            yield Request(Key.of(obj))
 
 
 def live(api: ApiClient) -> ClusterReader:

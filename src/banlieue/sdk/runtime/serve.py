@@ -6,12 +6,13 @@ from random import Random
 from typing import Any, Protocol
 
 from banlieue.api import names
-from banlieue.api.resources import NAMESPACES, PROVIDERS, VM_IMAGES
+from banlieue.api.resources import CAPI_CLUSTERS, NAMESPACES, PROVIDERS, VM_IMAGES
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.calls import CallPool
 from banlieue.sdk.image import reconciler as images
 from banlieue.sdk.image.reconciler import ImageReconciler
 from banlieue.sdk.kube import Key, ObjectReader
+from banlieue.sdk.machine import pausing
 from banlieue.sdk.machine import reconciler as machines
 from banlieue.sdk.machine.reconciler import MachineReconciler
 from banlieue.sdk.machine.shares import WORKERS, WORKERS_OF_MANY, Shares
@@ -157,6 +158,7 @@ class ProviderRole:
                     many=True,
                 ),
                 Watch(NAMESPACES, lambda _: ()),
+                Watch(CAPI_CLUSTERS, self._machines_of_cluster, optional=True),
                 self._provider_watch(scope, self._machines_of),
             ),
             workers=self._workers,
@@ -178,6 +180,9 @@ class ProviderRole:
             field_selector=f"metadata.name={only.name}" if only else "",
             namespace=only.namespace if only else scope.namespace,
         )
+
+    def _machines_of_cluster(self, change: Change) -> Iterable[Request]:
+        return pausing.machines_of(self._process.cache, self._backend.machine, change)
 
     def _machines_of(self, change: Change) -> Iterable[Request]:
         """A Provider that was reached, lost or changed its mind concerns all its machines."""
