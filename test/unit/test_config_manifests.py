@@ -326,8 +326,9 @@ def test_the_node_patcher_comes_without_any_right_on_secrets_and_beside_the_inst
 
 
 def test_the_controller_may_make_machines_of_every_backend() -> None:
-    machines, computed, statuses = rules_of("banlieue-system-controller-backends")
+    machines, waits, computed, statuses = rules_of("banlieue-system-controller-backends")
     assert set(machines["resources"]) == machine_kinds()
+    assert set(waits["resources"]) == {f"{it}/status" for it in machine_kinds()}
     of_machines = {it.replace("machines", "machinetemplates") for it in machine_kinds()}
     assert set(computed["resources"]) == of_machines | kinds_labelled(names.LABEL_CLUSTER_KIND)
     assert computed["verbs"] == ["list", "watch"]
