@@ -376,6 +376,55 @@ async def test_5_9_a_vm_that_vanished_is_not_made_again_and_nothing_is_taken_bac
     assert world.node() == {}
 
 
+# Bootstrap data.
+
+
+async def test_a_secret_that_is_not_the_machines_own_is_not_read() -> None:
+    world = CapiWorld.with_cluster()
+    world.pause()
+    world.add_machine(
+        providerRef={"name": "one", "namespace": SYSTEM},
+        placement={"failureDomain": "one-a"},
+        userData={"secretRef": {"name": "somebody-elses"}},
+    )
+    world.add_data("somebody-elses")
+    world.pause(paused=False)
+    await world.settle()
+    assert world.told() == ("False", "UserDataNotGranted")
+    assert "somebody-elses" in world.says()["message"]
+    assert world.every_vm() == []
+
+
+@pytest.mark.parametrize("form", ["", "cloud-config"])
+async def test_data_of_a_format_the_image_reads_boots(form: str) -> None:
+    world = CapiWorld.with_cluster()
+    world.add_machine()
+    world.add_data("boot", **({"format": form} if form else {}))
+    await world.settle()
+    assert world.told() == ("True", "Ready")
+
+
+@pytest.mark.parametrize("form", ["ignition", "talos"])
+async def test_data_of_another_format_is_told_and_nothing_boots(form: str) -> None:
+    world = CapiWorld.with_cluster()
+    world.add_machine()
+    world.add_data("boot", format=form)
+    await world.settle()
+    assert world.told() == ("False", "UserDataInvalid")
+    assert world.every_vm() == []
+
+
+async def test_a_secret_that_comes_late_is_waited_for() -> None:
+    world = CapiWorld.with_cluster()
+    world.add_machine()
+    world.api.drop(SECRETS, Key(NAMESPACE, "boot"))
+    await world.settle()
+    assert world.told() == ("False", "UserDataNotFound")
+    world.add_data()
+    await world.settle(seconds=600)
+    assert world.told() == ("True", "Ready")
+
+
 # Others beside it.
 
 

@@ -4,11 +4,14 @@ import re
 from datetime import timedelta
 
 from banlieue.api import names
+from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.reasons import Reason
 from banlieue.sdk.errors import DriverError, NeedsOperator, Transient
-from banlieue.sdk.kube import Forbidden
+from banlieue.sdk.kube import Forbidden, Key, Obj
 from banlieue.sdk.machine.scope import Scope
+from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 
+_SLOW = 300.0
 _ACCOUNT = re.compile(r"system:serviceaccount:(?P<namespace>[^:\s\"]+):(?P<name>[^:\s\"]+)")
 
 
@@ -40,6 +43,31 @@ def not_granted(scope: Scope, secret: str, refusal: Forbidden) -> DriverError:
         Reason.WAITING_FOR_GRANT,
         f"{_account(refusal)} may not read Secret {secret} yet; the operator grants it while the "
         "machine is being made",
+    )
+
+
+def agrees_on_data(machine: Machine, owner: Obj) -> Outcome:
+    """Do the Secrets a machine names belong to the Machine that owns it?
+
+    Whoever may write a machine object may not thereby have any Secret of the namespace put into a
+    guest: the bootstrap data of the Machine is what is granted, and all that is read.
+
+    Args:
+        machine: the machine object.
+        owner: its Machine, read live.
+    """
+    bootstrap = (owner.get("spec") or {}).get("bootstrap") or {}
+    granted = bootstrap.get("dataSecretName")
+    spec = machine.spec
+    named = [data.secret_ref.name for data in (spec.user_data, spec.network_data) if data]
+    strange = sorted({name for name in named if name != granted})
+    if not strange:
+        return CONTINUE
+    return Wait(
+        Reason.USER_DATA_NOT_GRANTED,
+        f"Secret {strange[0]} is not the bootstrap data of Machine {Key.of(owner).name}, so it is "
+        "not read; replace the Machine",
+        _SLOW,
     )
 
 

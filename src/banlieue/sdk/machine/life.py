@@ -22,6 +22,7 @@ from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.machine import disks, drift, epochs, plan, stopped, tags, writes
 from banlieue.sdk.machine.bootstrap import read_bootstrap
 from banlieue.sdk.machine.correction import note_correction
+from banlieue.sdk.machine.granted import agrees_on_data
 from banlieue.sdk.machine.ownership import check_ours, rebind_uuid, told_move
 from banlieue.sdk.machine.scope import Scope, owner_of, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
@@ -146,7 +147,7 @@ async def _referred(scope: Scope) -> Outcome:
     current = scope.machine.spec.role is MoveRole.CURRENT
     scope.owner_had_vm = current and _had_vm(obj, made_by_vm=made_by_vm)
     if any(_refers(reference, scope) for reference in _references(obj, made_by_vm=made_by_vm)):
-        return CONTINUE
+        return CONTINUE if made_by_vm else agrees_on_data(scope.machine, obj)
     return Wait(
         Reason.NOT_REFERENCED,
         f"{owner.kind} {owner.name} does not refer to this object; nothing is made for it",
