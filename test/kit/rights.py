@@ -41,6 +41,9 @@ IN_USE += "test_a_namespace_with_a_provider_in_use_is_not_deleted"
 HOLDERS = "unit/test_runtime_elector.py::test_a_holder_whose_pod_is_gone_is_not_waited_for"
 CLUSTER_API = "unit/test_operator_grants.py::test_bootstrap_data_of_cluster_api_is_granted"
 INFRA_CLUSTER = "e2e/test_clusterctl.py::test_a_cluster_gets_the_failure_domains_of_two_providers"
+CAPI_STAMP = "unit/test_capi_stamp.py::"
+CAPI_STAMP += "test_what_it_waits_for_is_told_in_order_and_nothing_but_status_is_written"
+CAPI_RESUMED = "unit/test_capi_end.py::test_6_a_paused_machine_is_not_stamped_and_says_so"
 CAPI_OWNER = "unit/test_machine_of_cluster.py::test_a_machine_whose_cluster_is_paused_is_left_alone"
 
 EVERYWHERE: Final = "*"
@@ -72,7 +75,8 @@ CONTROLLER: Final = (
     Right("list", CRDS, "customresourcedefinitions", RESTORED),
     Right("create get patch", EVENTS, "events", COUNTED),
     Right("get list watch create patch delete", INFRA, "simulatedmachines vspheremachines", LIFE),
-    Right("get list watch", CAPI, "clusters", INFRA_CLUSTER),
+    Right("get list watch", CAPI, "clusters machines", CAPI_STAMP),
+    Right("patch", INFRA, "simulatedmachines/status vspheremachines/status", CAPI_STAMP),
     Right("list watch", INFRA, "simulatedclusters vsphereclusters", INFRA_CLUSTER),
     Right("list watch", INFRA, "simulatedmachinetemplates vspheremachinetemplates", INFRA_CLUSTER),
     Right("patch", INFRA, "simulatedclusters/status vsphereclusters/status", INFRA_CLUSTER),
@@ -117,6 +121,7 @@ _ANY_PROVIDER: Final = (
     Right("patch", OURS, "vmimages/status", LIFE),
     Right("get", OURS, "virtualmachines", LIFE),
     Right("get", CAPI, "clusters machines", CAPI_OWNER),
+    Right("list watch", CAPI, "clusters", CAPI_RESUMED),
     Right("get list watch", "", "namespaces", LIFE),
     Right("get", "", "configmaps", LIFE, "banlieue-installation"),
     Right("create get patch", EVENTS, "events", COUNTED),

@@ -18,6 +18,7 @@ from banlieue.api.resources import (
 )
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.controller import images, provider_classes, wakes
+from banlieue.controller.capi.app import ClusterMachines
 from banlieue.controller.clusters.app import ClusterControllers
 from banlieue.controller.images import ImageSummaryReconciler
 from banlieue.controller.infra import machines
@@ -90,10 +91,16 @@ class ControllerRole:
         clusters = ClusterControllers(services, namespace)
         return cls(ctx, services, Wakes(ctx.cache, ledger), clusters, namespace, system_namespace)
 
+    @property
+    def cluster_machines(self) -> ClusterMachines:
+        """What serves the machines of Cluster API."""
+        return ClusterMachines(self.services, self.namespace, self.system_namespace)
+
     def controllers(self) -> tuple[Controller, ...]:
         """Everything the role runs."""
         return (
             *self.clusters.controllers(),
+            self.cluster_machines.controller(),
             Controller(
                 INSTALLATION_CONTROLLER,
                 InstallationReconciler(self),
@@ -169,6 +176,7 @@ class ControllerRole:
         """Listen to every kind a class of Providers names."""
         self.watch_kind(spoken.spec.machine.to_resource())
         self.clusters.watch_class(spoken)
+        self.cluster_machines.watch_class(spoken)
 
     def watch_kind(self, kind: Resource) -> None:
         """Listen to a machine kind; one that is not installed yet is waited for."""
