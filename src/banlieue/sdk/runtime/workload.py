@@ -5,6 +5,7 @@ is read, no proxy asked, no redirection followed, no certificate left unverified
 read beyond its bounds.
 """
 
+import asyncio
 import base64
 import json
 import os
@@ -33,6 +34,7 @@ JSON_PATCH = "application/json-patch+json"
 TIMEOUT = aiohttp.ClientTimeout(total=20.0, sock_connect=5.0)
 PAGE = 100
 PAGES = 100
+LARGEST_KUBECONFIG = 128 << 10
 LARGEST = 32 << 20
 """Bytes of one answer that are read at most."""
 
@@ -55,6 +57,8 @@ def read_kubeconfig(kubeconfig: SecretBytes) -> Target:
     Raises:
         KubeconfigError: it says something else, or what is not used here.
     """
+    if len(kubeconfig.get_secret_value()) > LARGEST_KUBECONFIG:
+        raise KubeconfigError(f"it has more than {LARGEST_KUBECONFIG} bytes")
     try:
         found = yaml.safe_load(kubeconfig.get_secret_value())
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -73,17 +77,19 @@ def read_kubeconfig(kubeconfig: SecretBytes) -> Target:
         tls.load_verify_locations(cadata=_decoded(cluster, "certificate-authority-data").decode())
     except (ssl.SSLError, ValueError):
         raise KubeconfigError("its certificate-authority-data holds no certificate") from None
-    token = user.get("token")
+    token = _text(user, "token") if user.get("token") else ""
+    if not token.isascii() or not token.isprintable():
+        raise KubeconfigError("its token is none")
     if user.get("client-certificate-data"):
         pair = (_decoded(user, "client-certificate-data"), _decoded(user, "client-key-data"))
         _identify(tls, b"\n".join(pair))
-    elif not isinstance(token, str) or not token.isascii() or not token.isprintable():
+    elif not token:
         raise KubeconfigError(
             "its user needs client-certificate-data and client-key-data, or token; "
             "files, exec and auth-provider are not used"
         )
-    secret = SecretBytes(token.encode()) if isinstance(token, str) else None
-    return Target(server, tls, cluster.get("tls-server-name"), secret)
+    name = _text(cluster, "tls-server-name") if cluster.get("tls-server-name") else None
+    return Target(server, tls, name, SecretBytes(token.encode()) if token else None)
 
 
 def _entry(found: object, several: str, one: str, name: str) -> dict[str, Any]:
@@ -127,7 +133,8 @@ def _identify(tls: ssl.SSLContext, pair: bytes) -> None:
 @asynccontextmanager
 async def open_nodes(kubeconfig: SecretBytes) -> AsyncIterator["RemoteNodes"]:
     """The Nodes of a workload cluster; implements `banlieue.sdk.workload.OpenNodes`."""
-    target = read_kubeconfig(kubeconfig)
+    # A malicious one can take the parser seconds.
+    target = await asyncio.to_thread(read_kubeconfig, kubeconfig)
     connector = aiohttp.TCPConnector(limit=2, ssl=target.tls)
     try:
         async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session:
