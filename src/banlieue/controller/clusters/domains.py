@@ -20,6 +20,7 @@ ATTRIBUTE_PROVIDER_NAMESPACE = "providerNamespace"
 ATTRIBUTE_SCHEDULABLE = "schedulable"
 """Told, as `false`, where no new machines go for now."""
 
+_OURS = frozenset({ATTRIBUTE_PROVIDER, ATTRIBUTE_PROVIDER_NAMESPACE, ATTRIBUTE_SCHEDULABLE})
 _MAX_ATTRIBUTES = 16
 
 
@@ -205,7 +206,7 @@ def _attributes(provider: Key, domain: Domain, *, usable: bool) -> dict[str, str
     if not usable:
         shown[ATTRIBUTE_SCHEDULABLE] = "false"
     for key, value in sorted(domain.labels.items()):
-        if value and key not in shown and len(shown) < _MAX_ATTRIBUTES:
+        if value and key not in _OURS and len(shown) < _MAX_ATTRIBUTES:
             shown[key] = value
     return shown
 
