@@ -534,18 +534,19 @@ def test_what_a_provider_of_vsphere_cannot_do_without_is_told_at_once(walls: Wal
     walls.kube.delete("providerclasses", "vsphere")
 
 
+@pytest.mark.parametrize("backend", ["Simulated", "VSphere"])
 @pytest.mark.parametrize("kind", ["Machine", "Cluster"])
-def test_a_template_is_replaced_and_not_changed(walls: Walled, kind: str) -> None:
+def test_a_template_is_replaced_and_not_changed(walls: Walled, backend: str, kind: str) -> None:
     inner: dict[str, Any] = {"imageRef": {"name": "ubuntu"}} if kind == "Machine" else {}
     made = walls.kube.create(
         {
             "apiVersion": "infrastructure.banlieue.io/v1alpha1",
-            "kind": f"Simulated{kind}Template",
+            "kind": f"{backend}{kind}Template",
             "metadata": {"namespace": TENANT, "name": "blue"},
             "spec": {"template": {"spec": inner}},
         }
     )
-    plural = f"simulated{kind.lower()}templates"
+    plural = f"{backend}{kind}templates".lower()
     labels = {"metadata": {"labels": {"x": "y"}}}
     walls.kube.patch(plural, "blue", labels, TENANT)
     template = {"metadata": {"labels": {"a": "b"}}, "spec": inner}

@@ -171,6 +171,24 @@ def test_beside_its_vcenters_it_is_a_cluster_with_an_endpoint_of_its_own() -> No
     assert others("cluster-template-two-vcenters") == others("cluster-template-external-endpoint")
 
 
+def test_with_addresses_from_a_pool_only_its_interfaces_differ() -> None:
+    def interfaces(found: list[Object]) -> list[Object]:
+        """Taken out of the templates they are in."""
+        return [
+            one
+            for obj in found
+            if obj["kind"] == "VSphereMachineTemplate"
+            for one in obj["spec"]["template"]["spec"].pop("networkInterfaces")
+        ]
+
+    default = objects(ROOT / "templates/cluster-template.yaml")
+    pooled = objects(ROOT / "templates/cluster-template-ipam.yaml")
+    plain, addressed = interfaces(default), interfaces(pooled)
+    assert default == pooled
+    assert [it.pop("ipam") for it in addressed] == [[{"family": "IPv4", "source": "pool"}]] * 2
+    assert plain == addressed
+
+
 @each_file
 def test_every_kubelet_is_told_the_id_of_its_machine(path: Path) -> None:
     asked = [
