@@ -9,6 +9,7 @@ import pytest
 from banlieue.api import names
 from banlieue.api.meta import Resource
 from banlieue.api.resources import CRDS, NAMESPACES
+from banlieue.bootstrap import presence
 from banlieue.bootstrap.apply import How, Outcome, apply, differences
 from banlieue.bootstrap.cluster import MANAGER, BootstrapError
 from banlieue.bootstrap.kinds import lost_fields
@@ -165,6 +166,39 @@ async def test_a_static_provider_needs_the_kinds_and_tells_of_an_operator(
     await bench.apply(plan)
     await bench.apply(static)
     assert any("an operator runs in namespace banlieue-system" in line for line in bench.said)
+
+
+async def test_a_backend_that_nobody_knows_is_refused_with_those_there_are(
+    bench: Bench, plan: list[Object]
+) -> None:
+    await bench.apply(plan)
+    typo = provider_plan("vpshere", Target())
+    with pytest.raises(BootstrapError) as refused:
+        await bench.apply(typo)
+    told = str(refused.value)
+    assert "ClusterRole banlieue-provider-vpshere is missing" in told
+    assert "Known here: simulated, vsphere." in told
+    assert not any(bench.there(it) for it in typo if it["kind"] != "Namespace")
+    with pytest.raises(BootstrapError, match="vpshere"):
+        await bench.differences(typo)
+
+
+async def test_a_third_partys_backend_is_known_by_its_role(
+    bench: Bench, plan: list[Object]
+) -> None:
+    await bench.apply(plan)
+    role = {
+        "apiVersion": presence.CLUSTER_ROLES.api_version,
+        "kind": "ClusterRole",
+        "metadata": {"name": "banlieue-provider-hyperx"},
+        "aggregationRule": {"clusterRoleSelectors": []},
+    }
+    bench.api.put(presence.CLUSTER_ROLES, role)
+    theirs = provider_plan("hyperx", Target())
+    await bench.apply(theirs, wait=False)
+    assert all(bench.there(it) for it in theirs)
+    with pytest.raises(BootstrapError, match="Known here: hyperx, simulated, vsphere"):
+        await bench.apply(provider_plan("hyper", Target()))
 
 
 async def test_kinds_of_a_newer_version_are_not_replaced(bench: Bench, plan: list[Object]) -> None:

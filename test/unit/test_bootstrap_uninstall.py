@@ -265,6 +265,35 @@ async def test_what_is_not_ours_stays(bench: Bench) -> None:
     assert bench.api.peek(DEPLOYMENTS, Key("banlieue-system", "theirs"))
 
 
+async def test_what_clusterctl_leaves_behind_goes_too(bench: Bench) -> None:
+    """It deletes what is in namespaces, and of the rest what is called like the namespace."""
+    await bench.install(provider_plan("simulated", Target()))
+    kept = {"CustomResourceDefinition", "Namespace"}
+    for obj in bench.plan:
+        mine = obj["metadata"].get("namespace") or obj["metadata"]["name"].startswith(
+            f"{SYSTEM.name}-"
+        )
+        if obj["kind"] not in kept and mine:
+            bench.api.drop(resource_of(obj), key_of(obj), force=True)
+    assert "ClusterRole" in bench.left(bench.plan), "those that providers are bound to"
+    await bench.uninstall()
+    assert set(bench.left(bench.plan)) <= {"Namespace"}
+
+
+async def test_grants_of_operators_that_labelled_them_otherwise_go_too(bench: Bench) -> None:
+    await bench.install()
+    name, rbac = "banlieue-provider-grant-0123456789abcdef-0", "rbac.authorization.k8s.io"
+    left = []
+    for kind, plural in (("Role", "roles"), ("RoleBinding", "rolebindings")):
+        resource = Resource(rbac, "v1", kind, plural)
+        metadata = {"namespace": "team-a", "name": name, "labels": {names.LABEL_GRANT: "true"}}
+        typed = {"apiVersion": f"{rbac}/v1", "kind": kind, "metadata": metadata}
+        bench.api.put(resource, typed)
+        left.append((resource, Key("team-a", name)))
+    await bench.uninstall()
+    assert [bench.api.peek(*it) for it in left] == [None, None]
+
+
 # Broken off in the middle
 
 

@@ -90,3 +90,15 @@ def test_a_role_imports_only_what_it_needs(imported: str, absent: tuple[str, ...
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
     assert [name for name in loaded if name.startswith(absent)] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["operator"], ["controller"], ["provider", "vsphere"], ["grant", "-n", "team-a"]],
+    ids=lambda it: it[0],
+)
+def test_what_asks_no_cluster_compares_with_none(runner: CliRunner, command: list[str]) -> None:
+    result = runner.invoke(main.cli, ["bootstrap", *command, "--dry-run", "--diff"])
+    assert result.exit_code == 2
+    assert "use one of them" in result.stderr
+    assert result.stdout == ""

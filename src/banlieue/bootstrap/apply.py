@@ -116,7 +116,7 @@ async def check_cluster(tools: Tools, plan: Sequence[Obj]) -> None:
     if any(it["metadata"]["name"] == "banlieue-controller" for it in deployments):
         await presence.check_alone(tools, key_of(deployments[0]).namespace)
     elif deployments:
-        await presence.check_beneath(tools)
+        await presence.check_beneath(tools, plan)
 
 
 def _check_kinds(plan: Sequence[Obj], live: Sequence[Obj | None]) -> None:

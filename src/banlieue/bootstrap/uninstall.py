@@ -19,6 +19,7 @@ from banlieue.sdk.machine_kinds import labelled_kinds, labelled_machine_kinds
 
 _PODS: Final = Resource("", "v1", "Pod", "pods")
 _SHOWN: Final = 20
+_OF_GRANTS: Final = ("Role", "RoleBinding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +232,15 @@ async def _beside(tools: Tools, resource: Resource, namespace: str) -> list[Obj]
     """Static providers and grants in other namespaces."""
     if not resource.namespaced:
         return await _static_cluster_wide(tools, resource)
-    found = await tools.patiently(
-        lambda: tools.cluster.list(resource, label_selector=leftovers.SELECTOR)
-    )
+    # Operators of earlier versions labelled their grants as such, and as nothing else.
+    selectors = (leftovers.SELECTOR, f"{names.LABEL_GRANT}=true")
+    found = [
+        obj
+        for selector in selectors[: 2 if resource.kind in _OF_GRANTS else 1]
+        for obj in await tools.patiently(
+            lambda selector=selector: tools.cluster.list(resource, label_selector=selector)
+        )
+    ]
     return [it for it in found if it["metadata"]["namespace"] != namespace]
 
 

@@ -308,6 +308,11 @@ def _install(
     from banlieue.bootstrap.packed import ManifestError
     from banlieue.bootstrap.plan import PlanError
 
+    if options["dry_run"] and options["diff"]:
+        raise click.UsageError(
+            "--dry-run asks no cluster and --diff compares with one: use one of them. To see what "
+            "a stream would change, use --diff alone, or pipe the stream to kubectl diff -f -"
+        )
     try:
         plan = planned()
     except PlanError as error:
