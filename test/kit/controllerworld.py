@@ -76,6 +76,7 @@ class ControllerWorld:
         self.api = MemoryApi(now=self.clock.now)
         self.recorder = MemoryRecorder()
         self.providers: list[FakeProvider] = []
+        self.others: list[Callable[[], bool]] = []
         self.restarts = 0
         self._rng = Random(seed)
         self._machines_due: set[tuple[str, Key]] = set()
@@ -338,7 +339,7 @@ class ControllerWorld:
                     await provider.step(key)
         for provider in self.providers:
             provider.publish()
-        return bool(due)
+        return any([step() for step in self.others]) or bool(due)
 
     def _enqueue(self, controller: str, request: Request) -> None:
         target = (controller, request.key)

@@ -34,6 +34,7 @@ class Vm:
     incoming: bool = False
     plugged: dict[str, bool] = field(default_factory=dict)
     data: str = ""
+    addresses: dict[str, str] = field(default_factory=dict)
 
     @property
     def live(self) -> bool:
@@ -161,6 +162,9 @@ class FakeProvider:
             body["createRefused"] = {"failureDomain": domain, "reason": "InsufficientCapacity"}
             await self._status(key, obj, body)
             return
+        if _unclaimed(spec):
+            await self._status(key, obj, conditions(Ready=("False", "AddressPending")))
+            return
         if vm is None:
             owner = Owner(
                 spec["instance"]["installationID"],
@@ -174,6 +178,7 @@ class FakeProvider:
             self.vms.append(vm)
             if self.stepwise:
                 obj = await self._status(key, obj, conditions(Ready=("False", "Creating")))
+        vm.addresses = _addresses(spec)
         if not spec.get("providerID"):
             value = f"fake://{vm.uuid}"
             obj = await self._patch(
@@ -267,6 +272,21 @@ def _plugged(spec: dict[str, Any]) -> dict[str, bool]:
     found = {nic["name"]: True for nic in inherited}
     own = spec.get("networkInterfaces", [])
     return found | {nic["name"]: nic.get("connected") is not False for nic in own}
+
+
+def _unclaimed(spec: dict[str, Any]) -> bool:
+    wishes = (it for nic in spec.get("networkInterfaces", ()) for it in nic.get("ipam", ()))
+    return any(it["source"] == "pool" and not it.get("address") for it in wishes)
+
+
+def _addresses(spec: dict[str, Any]) -> dict[str, str]:
+    """What the guest is given, by interface and family."""
+    return {
+        f"{nic['name']}/{it['family']}": it["address"]
+        for nic in spec.get("networkInterfaces", ())
+        for it in nic.get("ipam", ())
+        if it.get("address")
+    }
 
 
 def _remark(vm: Vm, move: dict[str, Any]) -> bool:

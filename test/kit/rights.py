@@ -12,7 +12,7 @@ from test.kit.kube import Kube
 
 OURS, INFRA, CAPI = "banlieue.io", "infrastructure.banlieue.io", "cluster.x-k8s.io"
 RBAC, COORDINATION, EVENTS = "rbac.authorization.k8s.io", "coordination.k8s.io", "events.k8s.io"
-CRDS = "apiextensions.k8s.io"
+CRDS, IPAM = "apiextensions.k8s.io", "ipam.cluster.x-k8s.io"
 
 CLASSLESS: Final = "integration/test_readability.py::test_a_provider_of_no_class_says_so"
 LIFE = (
@@ -43,6 +43,8 @@ CLUSTER_API = "unit/test_operator_grants.py::test_bootstrap_data_of_cluster_api_
 INFRA_CLUSTER = "e2e/test_clusterctl.py::test_a_cluster_gets_the_failure_domains_of_two_providers"
 CAPI_STAMP = "unit/test_capi_stamp.py::"
 CAPI_STAMP += "test_what_it_waits_for_is_told_in_order_and_nothing_but_status_is_written"
+POOLED = "unit/test_controller_addresses.py::"
+POOLED += "test_the_address_is_given_back_when_the_vm_is_gone_and_not_before"
 CAPI_RESUMED = "unit/test_capi_end.py::test_6_a_paused_machine_is_not_stamped_and_says_so"
 CAPI_OWNER = "unit/test_machine_of_cluster.py::test_a_machine_whose_cluster_is_paused_is_left_alone"
 
@@ -86,6 +88,8 @@ CONTROLLER: Final = (
         "simulatedmachinetemplates/status vspheremachinetemplates/status",
         INFRA_CLUSTER,
     ),
+    Right("get list watch create patch delete", IPAM, "ipaddressclaims", POOLED),
+    Right("get list watch", IPAM, "ipaddresses", POOLED),
     Right("create", "", "configmaps", LIFE, where=INSTALL),
     Right("get list watch patch", "", "configmaps", LIFE, "banlieue-installation", INSTALL),
     Right("create", COORDINATION, "leases", LIFE, where=INSTALL),

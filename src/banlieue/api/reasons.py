@@ -524,8 +524,6 @@ RESERVED = frozenset(
         Reason.NOT_READY,
         Reason.PROVISIONING,
         Reason.WAITING_FOR_OWNER,
-        # Address pools
-        Reason.ADDRESS_POOL_EXHAUSTED,
         # Backends that ask, classes that changed their meaning, faults of ours
         Reason.STORAGE_MAPPING_CHANGED,
         Reason.NETWORK_MAPPING_CHANGED,

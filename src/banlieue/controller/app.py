@@ -9,6 +9,8 @@ from banlieue.api import names
 from banlieue.api.meta import Resource
 from banlieue.api.resources import (
     CONFIG_MAPS,
+    IP_ADDRESS_CLAIMS,
+    IP_ADDRESSES,
     NAMESPACES,
     PROVIDER_CLASSES,
     PROVIDERS,
@@ -18,6 +20,8 @@ from banlieue.api.resources import (
 )
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.controller import images, provider_classes, wakes
+from banlieue.controller.addresses import reconciler as addresses
+from banlieue.controller.addresses.reconciler import AddressReconciler
 from banlieue.controller.capi.app import ClusterMachines
 from banlieue.controller.clusters.app import ClusterControllers
 from banlieue.controller.images import ImageSummaryReconciler
@@ -143,6 +147,25 @@ class ControllerRole:
                 workers=2,
             ),
             Controller(
+                addresses.CONTROLLER,
+                AddressReconciler(self.services),
+                (
+                    Watch(
+                        IP_ADDRESS_CLAIMS,
+                        partial(addresses.claim, self.services),
+                        namespace=self.namespace,
+                        optional=True,
+                    ),
+                    Watch(
+                        IP_ADDRESSES,
+                        partial(addresses.address, self.services),
+                        namespace=self.namespace,
+                        optional=True,
+                    ),
+                ),
+                workers=4,
+            ),
+            Controller(
                 provider_classes.CONTROLLER,
                 ProviderClassReconciler(self.ctx),
                 (
@@ -195,6 +218,17 @@ class ControllerRole:
             ),
         )
 
+        self.ctx.add_watch(
+            addresses.CONTROLLER,
+            Watch(
+                kind,
+                partial(addresses.machine, kind),
+                namespace=self.namespace,
+                optional=True,
+                many=True,
+            ),
+        )
+
     def _machine(self, change: Change) -> Iterable[Request]:
         self.services.traces.note(change)
         return self.wakes.machine(change)
@@ -212,6 +246,12 @@ class ControllerRole:
             Watch(PROVIDERS, self.wakes.provider),
             Watch(PROVIDER_CLASSES, self.wakes.provider_class),
             Watch(NAMESPACES, self.wakes.namespace),
+            Watch(
+                IP_ADDRESS_CLAIMS,
+                addresses.virtual_machines,
+                namespace=self.namespace,
+                optional=True,
+            ),
             self._config_map_watch(self.wakes.installation),
         )
 

@@ -8,6 +8,7 @@ from banlieue.api import names
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.controller import writes
+from banlieue.controller.addresses.reported import tell_addresses
 from banlieue.controller.infra import teardown
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.infra.refer import find_machine, make_machine
@@ -127,4 +128,5 @@ PHASES = (
     locate,
     move,
     follow_spec,
+    tell_addresses,
 )

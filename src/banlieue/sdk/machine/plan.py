@@ -3,12 +3,19 @@
 from typing import Any
 
 from banlieue.api.devices import AddressAssignment, NetworkInterface
-from banlieue.api.infrastructure.machine import MoveRole
+from banlieue.api.infrastructure.machine import Machine, MoveRole
 from banlieue.api.reasons import Reason
 from banlieue.api.resources import VM_IMAGES
-from banlieue.api.types import AddressSource, Firmware, PowerOffMode, PowerState, ReclaimPolicy
+from banlieue.api.types import (
+    AddressSource,
+    Firmware,
+    IPFamily,
+    PowerOffMode,
+    PowerState,
+    ReclaimPolicy,
+)
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind, VMImage
-from banlieue.sdk import shape
+from banlieue.sdk import pools, shape
 from banlieue.sdk.driver import (
     AddressPlan,
     DiskPlan,
@@ -157,24 +164,36 @@ def _nic_plan(
         network=net.target,
         mac_address=nic.mac_address or reserved.get(nic.name),
         connected=nic.connected is not False,
-        addresses=tuple(_address_plan(net, nic.name, item) for item in nic.ipam),
+        addresses=tuple(_address_plan(scope.machine, net, nic.name, item) for item in nic.ipam),
         nameservers=net.nameservers,
         search_domains=net.search_domains,
         mtu=net.mtu,
     )
 
 
-def _address_plan(net: capabilities.Network, nic: str, wanted: AddressAssignment) -> AddressPlan:
+def _address_plan(
+    machine: Machine, net: capabilities.Network, nic: str, wanted: AddressAssignment
+) -> AddressPlan:
     family, source = wanted.family.value, wanted.source.value
     if wanted.source is AddressSource.STATIC and wanted.address is not None:
         static = capabilities.static_address(net, wanted.address)
         return AddressPlan(family, source, static.address, static.prefix, static.gateway)
     if wanted.source is AddressSource.POOL and wanted.address is None:
-        raise NeedsOperator(
-            Reason.ADDRESS_PENDING,
-            f"networkInterfaces[{nic}]: the {family} address is being claimed from its pool",
-        )
+        raise NeedsOperator(Reason.ADDRESS_PENDING, _unclaimed(machine, net, nic, wanted.family))
     return AddressPlan(family, source, wanted.address, wanted.prefix, wanted.gateway)
+
+
+def _unclaimed(machine: Machine, net: capabilities.Network, nic: str, family: IPFamily) -> str:
+    """Why an address from a pool is not there yet, and where to look."""
+    which = f"networkInterfaces[{nic}]: the {family.value} address"
+    pool = pools.pool_of(net.subnets, family)
+    if pool is None:
+        return (
+            f"{which} cannot come from a pool: network class {net.name!r} of the Provider has none "
+            "of that family; declare subnets[].pool, or choose another source"
+        )
+    claim = pools.claim_name(pools.claimant(machine), nic, family, pool)
+    return f"{which} is being claimed from {pool.kind} {pool.name}; see IPAddressClaim {claim}"
 
 
 async def _own_image(scope: Scope, name: str, where: FailureDomain) -> Image:

@@ -1,0 +1,253 @@
+"""Address claims as plain data: what a machine wants claimed, and what a claim gave. Pure.
+
+The consumer's side of Cluster API's IPAM contract, v1beta2.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from banlieue.api import names
+from banlieue.api.devices import AddressAssignment, NetworkInterface
+from banlieue.api.infrastructure.machine import Machine
+from banlieue.api.meta import Resource
+from banlieue.api.resources import IP_ADDRESS_CLAIMS, VIRTUAL_MACHINES
+from banlieue.api.types import AddressSource, IPFamily
+from banlieue.api.v1alpha1.provider import Capabilities, PoolRef
+from banlieue.sdk import pools, shape
+from banlieue.sdk.kube import Key, Obj
+
+Owners = list[dict[str, Any]]
+"""Owner references as metadata holds them."""
+
+POOL_EXHAUSTED = "PoolExhausted"
+"""Reason with which an IPAM provider says that its pool is empty (contract, condition Ready)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One address a machine wants from a pool, and the claim it comes by."""
+
+    nic: str
+    family: IPFamily
+    pool: PoolRef
+    claim: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The address a pool gave; prefix in bits."""
+
+    address: str
+    prefix: int | None
+    gateway: str | None
+
+
+Given = Mapping[tuple[str, IPFamily], Assigned]
+"""What pools gave, by interface and family."""
+
+
+def wants_pool(machine: Obj) -> bool:
+    """Whether a machine object has an interface with an address from a pool."""
+    nics = (machine.get("spec") or {}).get("networkInterfaces") or ()
+    return any(
+        entry.get("source") == AddressSource.POOL.value
+        for nic in nics
+        for entry in nic.get("ipam") or ()
+    )
+
+
+def is_held(machine: Obj) -> bool:
+    """Whether a machine object stays until its claims are settled."""
+    return names.FINALIZER_ADDRESSES in (machine["metadata"].get("finalizers") or ())
+
+
+def wishes(machine: Machine, capabilities: Capabilities) -> list[Wish]:
+    """All addresses of a machine that come from pools, as its Provider declares them.
+
+    A network class without a pool of the family has none: the provider says so.
+    """
+    snapshot = machine.spec.class_
+    nics = shape.interfaces(
+        NetworkInterface, snapshot.network if snapshot else None, machine.spec.network_interfaces
+    )
+    subnets = {net.name: net.subnets for net in capabilities.network_classes}
+    who = pools.claimant(machine)
+    found: list[Wish] = []
+    for nic in nics:
+        for entry in nic.ipam:
+            pool = pools.pool_of(subnets.get(nic.network_class or "", ()), entry.family)
+            if entry.source is AddressSource.POOL and pool is not None:
+                name = pools.claim_name(who, nic.name, entry.family, pool)
+                found.append(Wish(nic.name, entry.family, pool, name))
+    return found
+
+
+def claim(wish: Wish, machine: Machine, owners: Owners) -> Obj:
+    """The claim to POST."""
+    cluster = machine.metadata.labels.get(names.CAPI_LABEL_CLUSTER_NAME)
+    spec: dict[str, Any] = {
+        "poolRef": {
+            "apiGroup": wish.pool.api_group,
+            "kind": wish.pool.kind,
+            "name": wish.pool.name,
+        }
+    }
+    labels: dict[str, str] = {}
+    if cluster:
+        spec["clusterName"] = labels[names.CAPI_LABEL_CLUSTER_NAME] = cluster
+    return {
+        "apiVersion": IP_ADDRESS_CLAIMS.api_version,
+        "kind": IP_ADDRESS_CLAIMS.kind,
+        "metadata": {
+            "name": wish.claim,
+            "namespace": machine.metadata.namespace,
+            "labels": labels,
+            "annotations": {names.ANNOTATION_INTERFACE: wish.nic},
+            "finalizers": [names.FINALIZER_ADDRESSES],
+            "ownerReferences": owners,
+        },
+        "spec": spec,
+    }
+
+
+def owners(machine: Machine, kind: Resource, vm: Obj | None) -> Owners:
+    """Whom a claim belongs to.
+
+    Its VirtualMachine, which outlives its machine objects, and each machine that uses it: no claim
+    is collected while any of them is there. With Cluster API the machine alone.
+    """
+    using = _reference(kind, machine.metadata.name, machine.metadata.uid or "", controls=vm is None)
+    if vm is None:
+        return [using]
+    meta = vm["metadata"]
+    return [_reference(VIRTUAL_MACHINES, meta["name"], meta["uid"], controls=True), using]
+
+
+def _reference(kind: Resource, name: str, uid: str, *, controls: bool) -> dict[str, Any]:
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": name,
+        "uid": uid,
+        "controller": controls,
+        "blockOwnerDeletion": controls,
+    }
+
+
+def with_owners(present: Iterable[Mapping[str, Any]], wanted: Owners) -> Owners:
+    """The owners of a claim, ours put right; an outdated uid is replaced, others stay."""
+    ours = {_identity(entry) for entry in wanted}
+    return [*wanted, *(dict(entry) for entry in present if _identity(entry) not in ours)]
+
+
+def without_owner(present: Iterable[Mapping[str, Any]], kind: Resource, name: str) -> Owners:
+    """The owners of a claim but for one."""
+    gone = (kind.group, kind.kind, name)
+    return [dict(entry) for entry in present if _identity(entry) != gone]
+
+
+def machines_among(present: Iterable[Mapping[str, Any]], kinds: Iterable[Resource]) -> list[Key]:
+    """Kind and name of the machines among the owners, as `Key(kind's CRD name, name)`."""
+    known = {(kind.group, kind.kind): kind.crd_name for kind in kinds}
+    return [
+        Key(known[identity[:2]], identity[2])
+        for identity in map(_identity, present)
+        if identity[:2] in known
+    ]
+
+
+def _identity(reference: Mapping[str, Any]) -> tuple[str, str, str]:
+    group = str(reference.get("apiVersion", "")).partition("/")[0]
+    return group, str(reference.get("kind", "")), str(reference.get("name", ""))
+
+
+def is_foreign(obj: Obj, wish: Wish, owners: Owners) -> bool:
+    """Whether a claim of that name was made by or for somebody else."""
+    mine = {_identity(entry) for entry in owners}
+    controllers = (
+        it for it in obj["metadata"].get("ownerReferences") or () if it.get("controller")
+    )
+    pool = (obj.get("spec") or {}).get("poolRef") or {}
+    wanted = (wish.pool.api_group, wish.pool.kind, wish.pool.name)
+    found = (pool.get("apiGroup"), pool.get("kind"), pool.get("name"))
+    return found != wanted or any(_identity(it) not in mine for it in controllers)
+
+
+def problem(obj: Obj) -> tuple[str, str] | None:
+    """Reason and message with which the pool's provider says why it gives no address."""
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("status") == "False":
+            return str(condition.get("reason", "")), str(condition.get("message", ""))
+    return None
+
+
+def address_name(obj: Obj) -> str | None:
+    """Name of the IPAddress a claim was given."""
+    reference = (obj.get("status") or {}).get("addressRef") or {}
+    name: str | None = reference.get("name")
+    return name
+
+
+def assigned(address: Obj, claim_name: str, family: IPFamily) -> Assigned | None:
+    """What an IPAddress gives, None when it is not this claim's or no address of the family."""
+    spec = address.get("spec") or {}
+    text, prefix, gateway = spec.get("address", ""), spec.get("prefix"), spec.get("gateway")
+    mine = (spec.get("claimRef") or {}).get("name") == claim_name
+    if not mine or not pools.is_of(family, text):
+        return None
+    if gateway and not pools.is_of(family, gateway):
+        return None
+    return Assigned(text, prefix, gateway or None)
+
+
+def entry_of(machine: Machine, wish: Wish) -> AddressAssignment | None:
+    """Where the machine's spec holds the address of a wish."""
+    for nic in machine.spec.network_interfaces:
+        if nic.name == wish.nic:
+            return next((it for it in nic.ipam if it.family is wish.family), None)
+    return None
+
+
+def filled_in(machine: Machine, given: Given) -> list[Any] | None:
+    """The machine's interfaces with addresses in them, None when they say all of it already.
+
+    An address once written stays, whatever a pool says later: the guest has it.
+    """
+    news = {
+        (nic.name, entry.family): given[nic.name, entry.family]
+        for nic in machine.spec.network_interfaces
+        for entry in nic.ipam
+        if entry.address is None and (nic.name, entry.family) in given
+    }
+    if not news:
+        return None
+    return [
+        nic.model_copy(
+            update={"ipam": [_filled(it, news.get((nic.name, it.family))) for it in nic.ipam]}
+        ).to_api()
+        for nic in machine.spec.network_interfaces
+    ]
+
+
+def is_complete(machine: Machine, given: Given) -> bool:
+    """Whether all addresses from pools stand in the spec, or are about to."""
+    return all(
+        entry.address is not None or (nic.name, entry.family) in given
+        for nic in machine.spec.network_interfaces
+        for entry in nic.ipam
+        if entry.source is AddressSource.POOL
+    )
+
+
+def _filled(entry: AddressAssignment, given: Assigned | None) -> AddressAssignment:
+    if given is None:
+        return entry
+    update = {"address": given.address, "prefix": given.prefix, "gateway": given.gateway}
+    return entry.model_copy(update=update)
+
+
+def is_unplugged(machine: Machine, nic: str) -> bool:
+    """Whether an interface is neither asked for any more nor on the VM."""
+    asked = any(it.name == nic for it in machine.spec.network_interfaces)
+    return not asked and all(it.name != nic for it in machine.status.interfaces or ())
