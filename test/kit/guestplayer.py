@@ -156,8 +156,9 @@ class GuestPlayer:
         if told.control_plane:
             self._control_plane(told, client)
         client.create(NODES, guestnode.node(told, guest.machine, version, provider_id))
-        guest.joined, guest.alive, guest.trouble = True, True, ""
+        # Last, as all before may be done again.
         _tell(guest)
+        guest.joined, guest.alive, guest.trouble = True, True, ""
 
     def _init(self, told: Kubeadm) -> WorkloadClient:
         """What `kubeadm init` does before anybody can join."""
@@ -202,12 +203,13 @@ class GuestPlayer:
             return
         if alive:
             self._serve(told, alive=True)
+        else:
+            self._hand_over(told, client)
         found = client.get(f"{NODES}/{told.node}")
         if found is not None:
             found["status"]["conditions"] = guestnode.conditions("True" if alive else "Unknown")
             client.replace(f"{NODES}/{told.node}", found)
         if not alive:
-            self._hand_over(told, client)
             self._serve(told, alive=False)
         guest.alive = alive
 

@@ -1,0 +1,356 @@
+"""Two vCenters, the Providers that serve them, and the guests of a workload cluster over both.
+
+The endpoint of its control plane is given by hand: the address of this host that pods reach, and a
+port that is free on it.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from hack.cluster.clusterapi.clusterctl import Clusterctl
+from test.kit.guestplayer import KUBERNETES_KEY, GuestPlayer
+from test.kit.kube import Kube
+from test.kit.managementcluster import NAMESPACE, VERSION
+from test.kit.ports import free_port
+from test.kit.stack import condition, credentials, is_ready, provider, vm_image
+from test.kit.vcsim import VCSim
+from test.kit.vcsim_values import Machine
+from test.kit.waiting import wait_until
+from test.kit.workloadapi import WorkloadApi
+
+Object = dict[str, Any]
+
+OLD: Final = "v1.34.0"
+NEW: Final = "v1.34.1"
+IMAGES: Final = {OLD: "nodes-old", NEW: "nodes-new"}
+"""VMImage by the Kubernetes version it carries."""
+MACHINES: Final = "machines.cluster.x-k8s.io"
+CLUSTERS: Final = "clusters.cluster.x-k8s.io"
+PLANES: Final = "kubeadmcontrolplanes"
+SETS: Final = "machinedeployments"
+OURS: Final = "vspheremachines"
+
+_TEMPLATES: Final = {OLD: "ubuntu", NEW: "debian"}
+_PROVIDERS: Final = "providers.banlieue.io"
+_READY_SECONDS: Final = 180.0
+
+
+@dataclass(slots=True)
+class WorkloadWorld:
+    """What a workload cluster is made on.
+
+    Attributes:
+        kube: An administrator of the management cluster.
+        vcenters: By the name of their Provider.
+        domains: The failure domain of each Provider.
+        workload: Serves the APIs of workload clusters.
+        seconds: What each step took.
+    """
+
+    kube: Kube
+    vcenters: Mapping[str, VCSim]
+    domains: Mapping[str, str]
+    workload: WorkloadApi
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def vms(self) -> list[Machine]:
+        """All VMs of both vCenters that are no templates."""
+        return [it for vcenter in self.vcenters.values() for it in vcenter.vms() if not it.template]
+
+    def digests(self) -> list[str]:
+        """What the vCenters hold, in short."""
+        return [it.inventory_digest() for it in self.vcenters.values()]
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """Measure a step of a test."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] = time.monotonic() - started
+            sys.stderr.write(f"{what}: {self.seconds[what]:.1f} s\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One workload cluster in a namespace of the management cluster."""
+
+    world: WorkloadWorld
+    name: str
+    namespace: str
+    endpoint: str
+
+    def machines(self) -> list[Object]:
+        """Its Machines."""
+        return self.world.kube.list(MACHINES, self.namespace)
+
+    def await_running(self, planes: int, workers: int, version: str, timeout: float) -> None:
+        """Wait until exactly so many Machines run that version, and the control plane is whole."""
+        wanted = (planes, workers)
+
+        def state() -> bool:
+            found = self.machines()
+            running = [it for it in found if it["status"].get("phase") == "Running"]
+            right = [it for it in running if it["spec"].get("version") == version]
+            mine = sum(is_plane(it) for it in right), sum(not is_plane(it) for it in right)
+            (plane,) = self.world.kube.list(PLANES, self.namespace)
+            status = plane.get("status") or {}
+            whole = condition(plane, "Available")[0] == "True"
+            return (
+                mine == wanted
+                and len(found) == planes + workers
+                and whole
+                and status.get("readyReplicas") == planes
+                and status.get("upToDateReplicas") == planes
+            )
+
+        try:
+            wait_until(state, timeout, f"{planes} control planes and {workers} workers to run")
+        except TimeoutError as error:
+            error.add_note(self.told())
+            raise
+
+    def told(self) -> str:
+        """What everything says of itself, for a test that fails."""
+        return "\n".join(
+            f"{kind} {obj['metadata']['name']}: {_short(obj)}"
+            for kind in (CLUSTERS, "vsphereclusters", PLANES, SETS, MACHINES, OURS)
+            for obj in self.world.kube.list(kind, self.namespace)
+        )
+
+    def await_vms(self, timeout: float = 60.0) -> None:
+        """Wait until each machine object has its VM, and each VM its machine object.
+
+        The check that none was lost and none was doubled.
+        """
+        kube = self.world.kube
+
+        def same() -> bool:
+            ids = sorted(it["spec"].get("providerID", "") for it in kube.list(OURS, self.namespace))
+            return ids == sorted(f"vsphere://{it.uuid}" for it in self.world.vms())
+
+        wait_until(same, timeout, "VMs and machine objects to be the same")
+
+    def domains_of(self, wanted: Callable[[Object], bool]) -> list[str]:
+        """Failure domains of those Machines whose VM really is in that vCenter."""
+        found = []
+        for machine in self.machines():
+            if not wanted(machine):
+                continue
+            uuid = machine["spec"]["providerID"].removeprefix("vsphere://")
+            (where,) = [
+                name
+                for name, vcenter in self.world.vcenters.items()
+                if any(it.uuid == uuid for it in vcenter.vms())
+            ]
+            assert machine["spec"]["failureDomain"] == self.world.domains[where]
+            found.append(where)
+        return sorted(found)
+
+    def scale(self, planes: int, workers: Sequence[int]) -> None:
+        """Ask for so many machines; workers by MachineDeployment."""
+        kube = self.world.kube
+        (plane,) = kube.list(PLANES, self.namespace)
+        kube.patch(
+            PLANES, plane["metadata"]["name"], {"spec": {"replicas": planes}}, self.namespace
+        )
+        for obj, count in zip(self.sets(), workers, strict=True):
+            kube.patch(SETS, obj["metadata"]["name"], {"spec": {"replicas": count}}, self.namespace)
+
+    def sets(self) -> list[Object]:
+        """Its MachineDeployments by name."""
+        found = self.world.kube.list(SETS, self.namespace)
+        return sorted(found, key=lambda it: str(it["metadata"]["name"]))
+
+    def upgrade(self, version: str) -> None:
+        """Ask for another version, by new machine templates as people write them."""
+        kube = self.world.kube
+        renamed = {}
+        for template in kube.list("vspheremachinetemplates", self.namespace):
+            spec = template["spec"]
+            spec["template"]["spec"]["imageRef"]["name"] = IMAGES[version]
+            name = template["metadata"]["name"]
+            renamed[name] = f"{name}-new"
+            kube.create(
+                {
+                    "apiVersion": template["apiVersion"],
+                    "kind": template["kind"],
+                    "metadata": {"name": renamed[name], "namespace": self.namespace},
+                    "spec": spec,
+                }
+            )
+        (plane,) = kube.list(PLANES, self.namespace)
+        reference = plane["spec"]["machineTemplate"]["spec"]["infrastructureRef"]
+        reference = {**reference, "name": renamed[reference["name"]]}
+        wanted: Object = {
+            "version": version,
+            "machineTemplate": {"spec": {"infrastructureRef": reference}},
+        }
+        kube.patch(PLANES, plane["metadata"]["name"], {"spec": wanted}, self.namespace)
+        for obj in self.sets():
+            reference = obj["spec"]["template"]["spec"]["infrastructureRef"]
+            reference = {**reference, "name": renamed[reference["name"]]}
+            spec = {"version": version, "infrastructureRef": reference}
+            wanted = {"template": {"spec": spec}}
+            kube.patch(SETS, obj["metadata"]["name"], {"spec": wanted}, self.namespace)
+
+    def delete(self, timeout: float) -> None:
+        """Delete the Cluster and wait until nothing of it is left."""
+        kube = self.world.kube
+        kube.delete(CLUSTERS, self.name, self.namespace)
+        try:
+            kube.wait_gone(CLUSTERS, self.name, self.namespace, timeout=timeout)
+        except TimeoutError as error:
+            error.add_note(self.told())
+            raise
+        assert kube.list(OURS, self.namespace) == []
+
+
+@contextmanager
+def workload_world(
+    kube: Kube, host: str, directory: Path, providers: Sequence[str] = ("east", "west")
+) -> Iterator[WorkloadWorld]:
+    """Bring up the vCenters and register them; everything is gone when the block ends.
+
+    Args:
+        kube: An administrator of a management cluster that has banlieue.
+        host: Address of this host that pods reach.
+        directory: Where logs go.
+        providers: Names of the Providers.
+    """
+    with ExitStack() as stack:
+        vcenters = {}
+        for name in providers:
+            vcenters[name] = stack.enter_context(_vcenter(directory / name, host))
+            made = _provider(name, vcenters[name], host)
+            kube.apply(
+                credentials(
+                    NAMESPACE, f"{name}-creds", vcenters[name].username, vcenters[name].password
+                )
+            )
+            kube.apply(made)
+            stack.callback(_remove, kube, name)
+        for version, image in IMAGES.items():
+            kube.apply(vm_image({"vsphere": _TEMPLATES[version]}, name=image))
+            stack.callback(kube.delete, "vmimages", image)
+        workload = stack.enter_context(WorkloadApi(directory, host))
+        domains = {name: _domain(kube, name) for name in providers}
+        yield WorkloadWorld(kube, vcenters, domains, workload)
+
+
+@contextmanager
+def workload_cluster(
+    world: WorkloadWorld,
+    clusterctl: Clusterctl,
+    namespace: str,
+    *,
+    planes: int,
+    workers: int,
+    says_provider_id: bool = True,
+) -> Iterator[Workload]:
+    """Apply what `clusterctl generate cluster --flavor two-vcenters` prints, and play its guests.
+
+    Args:
+        world: Where it is made.
+        clusterctl: With the release of this tree in its repository.
+        namespace: Where its objects go.
+        planes: Control plane machines.
+        workers: Workers in each vCenter.
+        says_provider_id: Whether its kubelets take the provider ID they are given.
+    """
+    port = free_port()
+    endpoint = f"{world.workload.host}:{port}"
+    first, second = world.vcenters
+    values = {
+        "BANLIEUE_PROVIDER_1": first,
+        "BANLIEUE_PROVIDER_2": second,
+        "BANLIEUE_FAILURE_DOMAIN_1": world.domains[first],
+        "BANLIEUE_FAILURE_DOMAIN_2": world.domains[second],
+        "BANLIEUE_IMAGE": IMAGES[OLD],
+        "BANLIEUE_NETWORK_CLASS": "lan",
+        "BANLIEUE_STORAGE_CLASS": "standard",
+        "CONTROL_PLANE_ENDPOINT_HOST": world.workload.host,
+        "CONTROL_PLANE_ENDPOINT_PORT": str(port),
+    }
+    name = "made"
+    counts = [f"--control-plane-machine-count={planes}", f"--worker-machine-count={workers}"]
+    text = replace(clusterctl, variables=values).run(
+        *("generate", "cluster", name, f"--infrastructure=banlieue:{VERSION}"),
+        *("--flavor=two-vcenters", f"--target-namespace={namespace}"),
+        *(f"--kubernetes-version={OLD}", *counts),
+    )
+    vcenters = list(world.vcenters.values())
+    with GuestPlayer(vcenters, world.workload, says_provider_id=says_provider_id) as player:
+        for obj in yaml.safe_load_all(text.output):
+            world.kube.create(obj)
+        yield Workload(world, name, namespace, endpoint)
+        assert player.errors == []
+    if endpoint in world.workload.clusters():
+        world.workload.remove(endpoint)
+
+
+def is_plane(machine: Object) -> bool:
+    """Whether a Machine is one of the control plane."""
+    return "cluster.x-k8s.io/control-plane" in machine["metadata"]["labels"]
+
+
+@contextmanager
+def _vcenter(directory: Path, host: str) -> Iterator[VCSim]:
+    # The address may serve several simulators at once.
+    listen = ("-l", f"{host}:{free_port()}")
+    directory.mkdir(parents=True)
+    with VCSim(directory, templates=list(_TEMPLATES.values()), arguments=listen) as vcenter:
+        vcenter.url = f"https://{listen[1]}/sdk"
+        for version, template in _TEMPLATES.items():
+            vcenter.change_vm(template, extra_config={KUBERNETES_KEY: version})
+        yield vcenter
+
+
+def _provider(name: str, vcenter: VCSim, host: str) -> Object:
+    assert host in vcenter.url
+    connection = {"endpoint": vcenter.url, "thumbprints": [vcenter.thumbprint]}
+    return provider(
+        NAMESPACE,
+        name,
+        backend="vsphere",
+        connection=connection,
+        storage={"datastore": "LocalDS_0"},
+        network={"portGroup": "DC0_DVPG0"},
+    )
+
+
+def _domain(kube: Kube, name: str) -> str:
+    """The one failure domain of a Provider, once it is Ready."""
+    found = kube.wait_for(
+        _PROVIDERS,
+        name,
+        NAMESPACE,
+        until=lambda it: is_ready(it) and it["status"].get("failureDomains"),
+        timeout=_READY_SECONDS,
+        what="Ready with a failure domain",
+    )
+    (domain,) = found["status"]["failureDomains"]
+    return str(domain["name"])
+
+
+def _remove(kube: Kube, name: str) -> None:
+    kube.delete(_PROVIDERS, name, NAMESPACE)
+    kube.wait_gone(_PROVIDERS, name, NAMESPACE, timeout=_READY_SECONDS)
+
+
+def _short(obj: Object) -> str:
+    status = obj.get("status") or {}
+    told = [
+        f"{it['type']}={it['status']}/{it['reason']}({it.get('message', '')[:200]})"
+        for it in status.get("conditions") or ()
+        if it["status"] != "True"
+    ]
+    return f"{status.get('phase', '')} {' '.join(told)}"
