@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from banlieue.api.resources import PROVIDERS
+from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller.infra import blueprint
 from banlieue.controller.scheduling.placement import Place
-from banlieue.sdk.kube import Key
+from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.faults import Code, WorldFault
 from banlieue.sdk.simulated.records import ON, SUSPENDED
 from banlieue.sdk.simulated.world import Json, Params
@@ -143,6 +143,51 @@ async def test_a_machine_that_is_taken_up_elsewhere_gets_a_name_that_is_free() -
     assert world.condition("Ready")["status"] == "True", world.status()
     assert world.condition("Ready", "db-1-m1")["status"] == "True"
     assert world.status()["providerID"] == f"fake://{vm.uuid}"
+
+
+async def moved_with_its_later_name_taken() -> tuple[ControllerWorld, Obj, Obj]:
+    """A moved VM, its objects of before the move, and a VM that has its later object's name."""
+    world = await running()
+    vm, machine = world.vm(), world.machine()
+    assert vm is not None
+    assert machine is not None
+    world.edit_vm(providerRef=pin("two"))
+    await world.settle()
+    world.annotate(release_previous="true")
+    await world.settle()
+    for kind in (THIS, THAT):
+        for made in world.api.peek_all(kind):
+            world.api.drop(kind, Key.of(made), force=True)
+    world.api.drop(VIRTUAL_MACHINES, Key(NAMESPACE, "db-1"), force=True)
+    await world.settle()
+    world.add_vm("db-1-m1", providerRef=pin("two"))
+    await world.settle()
+    assert world.condition("Ready", "db-1-m1")["status"] == "True"
+    return world, vm, machine
+
+
+@pytest.mark.parametrize("objects", ["both", "without status", "without the machine"])
+async def test_a_machine_that_a_restore_finds_elsewhere_gets_a_name_that_is_free(
+    objects: str,
+) -> None:
+    world, vm, machine = await moved_with_its_later_name_taken()
+    taken = world.status("db-1-m1")["providerID"]
+    (moved,) = [it for it in world.providers[1].vms if f"fake://{it.uuid}" != taken]
+    for obj in (vm, machine):
+        obj["metadata"].pop("resourceVersion", None)
+    if objects != "both":
+        vm.pop("status", None)
+    world.api.put(VIRTUAL_MACHINES, vm)
+    if objects == "both":
+        kind = THIS if machine["kind"] == THIS.kind else THAT
+        world.api.put(kind, machine)
+    await world.settle()
+    assert world.status()["infrastructureRef"]["name"] == "db-1-m01", world.status()
+    assert world.status()["providerID"] == f"fake://{moved.uuid}"
+    assert world.condition("Ready")["status"] == "True", world.status()
+    assert world.status("db-1-m1")["providerID"] == taken
+    assert world.condition("Ready", "db-1-m1")["status"] == "True"
+    assert len(world.providers[1].vms) == 2
 
 
 @pytest.mark.parametrize(("name", "adopts"), [("db-1", True), ("db-1-m2", False)])

@@ -2,13 +2,13 @@
 
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine, MoveRole, TeardownMode
-from banlieue.api.meta import KindRef, Resource
+from banlieue.api.meta import Resource
 from banlieue.api.reasons import ConditionType, EventReason, Reason
-from banlieue.api.v1alpha1.virtualmachine import Previous, VirtualMachine
+from banlieue.api.v1alpha1.virtualmachine import Previous
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.api.wording import ReasonClass
-from banlieue.controller.infra import adoption, blueprint, devices, skew, teardown
+from banlieue.controller.infra import adoption, blueprint, devices, naming, skew, teardown
 from banlieue.controller.infra.kinds import Found, reference_to
 from banlieue.controller.moves import wishes
 from banlieue.controller.scheduling import facts
@@ -29,7 +29,7 @@ _ABOUT_IMAGES = frozenset({Reason.IMAGE_NOT_READY, Reason.IMAGE_NOT_FOUND})
 async def find_machine(scope: Scope) -> Outcome:
     """Is there a machine object already, by the status or by what it says itself?"""
     found = await _look_up(scope)
-    if found is not None and not _names(scope.vm, found):
+    if found is not None and not naming.is_own(scope.vm, found.obj):
         return conflict(
             scope,
             f"{found.kind.kind} {found.key.name} exists and was not made for this object; "
@@ -58,7 +58,7 @@ async def find_machine(scope: Scope) -> Outcome:
 async def referenced(scope: Scope) -> None:
     """Take the machine object the status names into the scope, if it is there and ours."""
     found = await _look_up(scope)
-    if found is not None and _names(scope.vm, found):
+    if found is not None and naming.is_own(scope.vm, found.obj):
         scope.take_machine(found.kind, found.obj)
 
 
@@ -75,12 +75,6 @@ async def _look_up(scope: Scope) -> Found | None:
         except NotFound:
             return None
     return Found(kind, obj)
-
-
-def _names(vm: VirtualMachine, found: Found) -> bool:
-    """Whether the machine was made for a VirtualMachine of this name."""
-    reference = (found.obj.get("spec") or {}).get("virtualMachineRef") or {}
-    return bool(reference.get("name") == vm.metadata.name)
 
 
 def _current(scope: Scope, listed: list[Found]) -> list[Found]:
@@ -175,7 +169,7 @@ async def make_machine(scope: Scope) -> Outcome:
         return problem
     if scope.vm.spec.adopt is not None:
         wanted = adoption.demand(scope)
-        unplaced = _decided(scope, adoption.choose(scope, wanted), wanted)
+        unplaced = await _decided(scope, adoption.choose(scope, wanted), wanted)
     elif scope.vm_class is not None and scope.image is not None:
         unplaced = await _choose(scope, scope.vm_class, scope.image)
     else:
@@ -243,7 +237,7 @@ async def _choose(scope: Scope, vm_class: VMClass, image: VMImage) -> Outcome | 
             services.ledger.promise(facts.promised(wanted, decision.place))
         else:
             services.ledger.miss(wanted, decision)
-    return _decided(scope, decision, wanted)
+    return await _decided(scope, decision, wanted)
 
 
 def _if_understood(scope: Scope, decision: Decision) -> Decision:
@@ -253,7 +247,11 @@ def _if_understood(scope: Scope, decision: Decision) -> Decision:
         return decision
     provider = scope.services.provider(decision.place.provider)
     plan = blueprint.Plan(
-        vm=scope.vm, place=decision.place, snapshot=None, image=scope.image, provider=provider
+        vm=scope.vm,
+        place=decision.place,
+        snapshot=_snapshot(scope),
+        image=scope.image,
+        provider=provider,
     )
     lacking = skew.missing_at_birth(blueprint.machine_spec(plan), provider)
     if provider is None or not lacking:
@@ -261,7 +259,7 @@ def _if_understood(scope: Scope, decision: Decision) -> Decision:
     return Unplaced(Reason.UNSUPPORTED_BY_PROVIDER, skew.told(lacking, provider))
 
 
-def _decided(scope: Scope, decision: Decision, wanted: Demand) -> Outcome | None:
+async def _decided(scope: Scope, decision: Decision, wanted: Demand) -> Outcome | None:
     scope.services.refused.note(wanted, decision)
     if isinstance(decision, Unplaced):
         scope.ctx.recorder.event(
@@ -281,10 +279,10 @@ def _decided(scope: Scope, decision: Decision, wanted: Demand) -> Outcome | None
         )
     scope.epoch = decision.epoch
     if scope.reference is None or _is_of_another_kind(scope, decision.place, kind):
-        name = blueprint.machine_name(scope.vm, decision.epoch)
+        name = await naming.free_name(scope, kind, decision.epoch)
         scope.reference = reference_to(kind, Key(scope.key.namespace, name))
     else:
-        scope.epoch = max(scope.epoch, _epoch_in(scope.vm, scope.reference))
+        scope.epoch = max(scope.epoch, naming.named_epoch(scope.vm, scope.reference.name))
         kind = scope.services.kinds.of_reference(scope.reference)
     scope.kind = kind
     if scope.place != decision.place or scope.scheduled is None:
@@ -317,12 +315,6 @@ def _snapshot(scope: Scope) -> ClassSnapshot | None:
     """The class of a machine that is made; what is adopted may have none."""
     vm_class = scope.vm_class
     return blueprint.remembered_snapshot(scope.vm, vm_class) if vm_class else None
-
-
-def _epoch_in(vm: VirtualMachine, reference: KindRef) -> int:
-    """The epoch a machine's name tells, so that one made again keeps it."""
-    _, mark, number = reference.name.rpartition(f"{vm.metadata.name}-m")
-    return int(number) if mark and number.isdecimal() else 0
 
 
 async def _refer_and_post(scope: Scope) -> Outcome:

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine, Move, MoveRole, TeardownMode
-from banlieue.api.meta import KindRef, Resource
+from banlieue.api.meta import KindRef
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller import writes
-from banlieue.controller.infra import blueprint, skew, teardown
+from banlieue.controller.infra import blueprint, naming, skew, teardown
 from banlieue.controller.infra.kinds import Found, reference_to
 from banlieue.controller.moves import wishes
 from banlieue.controller.moves.previous import consume
-from banlieue.controller.moves.steps import demand_of, is_own
+from banlieue.controller.moves.steps import demand_of
 from banlieue.controller.moves.wishes import Hit, Hold, Wish
 from banlieue.controller.scheduling import facts
 from banlieue.controller.scheduling.placement import Claim, Demand, Place, Placed, Site
@@ -21,7 +21,7 @@ from banlieue.controller.scheduling.scheduler import schedule
 from banlieue.controller.vm.scope import Scope
 from banlieue.sdk.conditions import false
 from banlieue.sdk.features import MOVE
-from banlieue.sdk.kube import Conflict, Key, NotFound, Obj
+from banlieue.sdk.kube import Conflict, Key, NotFound
 
 Claims = Sequence[tuple[Key, Claim]]
 """VMs of the machine's owner that no machine object claims, by Provider."""
@@ -198,7 +198,7 @@ async def _rebind(scope: Scope, machine: Machine, site: Site) -> Hold | None:
         )
     old, epoch = Found(scope.kind, scope.machine_raw), machine.spec.epoch
     where = Place(site.key, _any_domain(scope, Hit(site.key, epoch)))
-    name = await _free_name(scope, kind, epoch)
+    name = await naming.free_name(scope, kind, epoch)
     scope.course.move = _record(scope, where, epoch, rebind=True)
     scope.record(where, machine.spec.class_)
     scope.reference = reference_to(kind, Key(scope.key.namespace, name))
@@ -280,7 +280,7 @@ async def _build(scope: Scope, machine: Machine, claims: Claims) -> Hold | None:
             f"the class of Provider {place.provider} does not exist; create that ProviderClass",
         )
     epoch = wishes.next_epoch([machine], claims)
-    while not await _is_free(scope, Found(kind, {}), blueprint.machine_name(scope.vm, epoch)):
+    while not await naming.is_free(scope, kind, blueprint.machine_name(scope.vm, epoch)):
         epoch += 1
     await _refer(scope, place, epoch)
     return None
@@ -309,32 +309,9 @@ def _moves_there(scope: Scope, place: Place) -> bool:
     found = scope.services.provider(place.provider)
     if found is None or MOVE not in found.status.spec_features:
         return False
-    plan = blueprint.Plan(vm=scope.vm, place=place, snapshot=None, image=scope.image)
+    kept = scope.machine.spec.class_ if scope.machine else None
+    plan = blueprint.Plan(vm=scope.vm, place=place, snapshot=kept, image=scope.image)
     return not skew.missing_at_birth(blueprint.machine_spec(plan), found)
-
-
-async def _is_free(scope: Scope, of_kind: Found, name: str) -> bool:
-    """Whether no object has that name; one of another VirtualMachine may, such as `web-m1`."""
-    return await _named(scope, of_kind.kind, name) is None
-
-
-async def _named(scope: Scope, kind: Resource, name: str) -> Obj | None:
-    try:
-        return await scope.ctx.api.get(kind, Key(scope.key.namespace, name))
-    except NotFound:
-        return None
-
-
-async def _free_name(scope: Scope, kind: Resource, epoch: int) -> str:
-    """A name for the object that takes the machine up, which tells its epoch as all names do.
-
-    The epoch is that of the VM, so where another VirtualMachine has the name it is spelled longer.
-    """
-    name, digits = blueprint.machine_name(scope.vm, epoch), str(epoch)
-    while (found := await _named(scope, kind, name)) is not None and not is_own(scope, found):
-        digits = f"0{digits}"
-        name = f"{scope.vm.metadata.name}-m{digits}"
-    return name
 
 
 def _record(scope: Scope, place: Place, epoch: int, *, rebind: bool = False) -> MoveStatus:
@@ -363,7 +340,7 @@ async def _refer(
     """
     kind = scope.services.kind_at(place.provider)
     if reference is None and kind is not None:
-        name = blueprint.machine_name(scope.vm, epoch)
+        name = await naming.free_name(scope, kind, epoch)
         reference = reference_to(kind, Key(scope.key.namespace, name))
     if reference is None:
         return

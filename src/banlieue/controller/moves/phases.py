@@ -9,6 +9,7 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus
 from banlieue.api.wording import ReasonClass
+from banlieue.controller.infra import naming
 from banlieue.controller.infra.adoption import untaken
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.moves import course, steps, wishes
@@ -67,7 +68,7 @@ async def _go_on(scope: Scope) -> None:
     await _confirm_live(scope)
     incoming = await _look_up(scope, scope.course.incoming_ref)
     record = scope.course.move or _recorded(incoming)
-    if record is None or (incoming is not None and not steps.is_own(scope, incoming.obj)):
+    if record is None or (incoming is not None and not naming.is_own(scope.vm, incoming.obj)):
         scope.course.incoming_ref = scope.course.move = None
         return
     scope.course.move = record
@@ -105,7 +106,7 @@ async def _confirm_live(scope: Scope) -> None:
     if live["metadata"]["resourceVersion"] != scope.raw["metadata"]["resourceVersion"]:
         raise Conflict(409, "Conflict", "the VirtualMachine changed while it was looked at")
     current = await _look_up(scope, scope.reference)
-    if current is None or not steps.is_own(scope, current.obj):
+    if current is None or not naming.is_own(scope.vm, current.obj):
         raise Conflict(409, "Conflict", "the machine object changed while it was looked at")
     scope.take_machine(current.kind, current.obj)
 

@@ -8,10 +8,9 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy, PowerState
 from banlieue.api.v1alpha1.virtualmachine import Previous
 from banlieue.controller import writes
-from banlieue.controller.infra import teardown
+from banlieue.controller.infra import naming, teardown
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.moves import wishes
-from banlieue.controller.moves.steps import is_own
 from banlieue.controller.vm.follow import left_changes
 from banlieue.controller.vm.scope import Scope
 from banlieue.sdk.kube import Key, NotFound
@@ -72,7 +71,7 @@ async def _read(scope: Scope, reference: KindRef) -> Found | None:
         obj = await scope.ctx.api.get(kind, Key(reference.namespace, reference.name))
     except NotFound:
         return None
-    return Found(kind, obj) if is_own(scope, obj) else None
+    return Found(kind, obj) if naming.is_own(scope.vm, obj) else None
 
 
 def _released(scope: Scope, previous: Previous, machine: Machine) -> bool:

@@ -14,7 +14,7 @@ from banlieue.api.reasons import ConditionType
 from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller import writes
-from banlieue.controller.infra import blueprint, devices, skew, teardown
+from banlieue.controller.infra import blueprint, devices, naming, skew, teardown
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.moves import course, wishes
 from banlieue.controller.moves.course import Situation, Step
@@ -51,8 +51,9 @@ class Trip:
     def fresh(self) -> bool:
         """Whether it is a new one; one that is taken back has the name of an earlier epoch."""
         reference = self.scope.course.incoming_ref
-        name = blueprint.machine_name(self.scope.vm, self.record.epoch)
-        return reference is None or reference.name == name
+        if reference is None:
+            return True
+        return naming.named_epoch(self.scope.vm, reference.name) == self.record.epoch
 
     @property
     def power(self) -> PowerState:
@@ -184,7 +185,7 @@ async def _post(trip: Trip) -> None:
         made = await scope.ctx.api.create(kind, body, manager=names.MANAGER_CONTROLLER)
     except AlreadyExists:
         made = await scope.ctx.api.get(kind, Key(reference.namespace, reference.name))
-        if not is_own(scope, made):
+        if not naming.is_own(scope.vm, made):
             await _forget(trip)
             return
     except NotFound:
@@ -230,12 +231,6 @@ def _body(trip: Trip, snapshot: ClassSnapshot, name: str) -> Obj:
 
 def _no_reference() -> Any:  # noqa: ANN401 - never returns
     raise LookupError("a machine is POSTed only where the status refers to it")
-
-
-def is_own(scope: Scope, obj: Obj) -> bool:
-    """Whether a machine object was made for a VirtualMachine of this name."""
-    reference = (obj.get("spec") or {}).get("virtualMachineRef") or {}
-    return bool(reference.get("name") == scope.vm.metadata.name)
 
 
 def _refused_before(trip: Trip) -> bool:
