@@ -199,7 +199,7 @@ class ProviderStatus(Model):
         "Proxmox VE cluster's name and CA, a libvirt host's UUID).",
     )
     version: Observed = Field(default=None, description="Version of the backend.")
-    spec_features: Annotated[list[Word], MaxLen(64)] = Field(
+    spec_features: Annotated[list[Word], MaxLen(256)] = Field(
         default_factory=list,
         description="Features of the machine spec the provider process understands.",
     )

@@ -11,7 +11,7 @@ from banlieue.api.v1alpha1.provider import ProviderStatus
 from banlieue.sdk import conditions
 from banlieue.sdk.conditions import Finding
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Refused
-from banlieue.sdk.features import HONOURED, KEPT_UP, MOVE
+from banlieue.sdk.features import HONOURED, KEPT_UP, MOVE, NESTED
 from banlieue.sdk.outcome import Outcome, Stop
 from banlieue.sdk.provider import domains, retained
 from banlieue.sdk.provider.connection import ConnectionInvalid
@@ -70,7 +70,7 @@ def _spec_features(scope: ProviderScope, before: ProviderStatus) -> list[str]:
         keeps_up = set(before.spec_features) >= KEPT_UP
     own = (names.FEATURE_BACKEND_ADMISSION,) if scope.backend.admits_itself else ()
     lacking = {*(() if moves else (MOVE,)), *(() if keeps_up else KEPT_UP)}
-    return [*own, *(name for name in HONOURED if name not in lacking)]
+    return [*own, *(name for name in HONOURED if name not in lacking), *NESTED]
 
 
 def compose(scope: ProviderScope, now: datetime) -> ProviderStatus:
