@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -53,6 +54,37 @@ func TestWhatCannotBeDoneIsRefused(t *testing.T) {
 func TestNoHostButAnAddress(t *testing.T) {
 	if _, err := newClusters(t.Context(), "localhost"); err == nil {
 		t.Fatal("a name cannot be put into upstream's certificates")
+	}
+}
+
+func TestJSONPatchesAreReadAndWritten(t *testing.T) {
+	var written string
+	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = w.Write([]byte(`{"metadata":{"resourceVersion":"7"},"spec":{}}`))
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		written = r.Method + " " + string(body)
+	})
+	server := httptest.NewServer(withJSONPatch(upstream))
+	t.Cleanup(server.Close)
+	patch := func(text string, want int) {
+		request, _ := http.NewRequestWithContext(t.Context(), "PATCH", server.URL, strings.NewReader(text))
+		request.Header.Set("Content-Type", jsonPatchType)
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil || answer.StatusCode != want {
+			t.Fatalf("%v %v, want %d", answer, err, want)
+		}
+		_ = answer.Body.Close()
+	}
+	patch(`[{"op":"test","path":"/metadata/resourceVersion","value":"6"}]`, http.StatusUnprocessableEntity)
+	if written != "" {
+		t.Fatalf("written in spite of the test: %s", written)
+	}
+	patch(`[{"op":"add","path":"/spec/providerID","value":"it"}]`, http.StatusOK)
+	if written != `PUT {"metadata":{"resourceVersion":"7"},"spec":{"providerID":"it"}}` {
+		t.Fatalf("written: %s", written)
 	}
 }
 

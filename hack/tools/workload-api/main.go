@@ -92,5 +92,6 @@ func newClusters(ctx context.Context, host string) (*clusters, error) {
 	if err != nil {
 		return nil, err
 	}
+	teachJSONPatch(mux)
 	return &clusters{manager: manager, mux: mux, host: host}, nil
 }
