@@ -98,11 +98,11 @@ class Workload:
 
         def state() -> bool:
             found = self.machines()
-            running = [it for it in found if it["status"].get("phase") == "Running"]
+            running = [it for it in found if status_of(it).get("phase") == "Running"]
             right = [it for it in running if it["spec"].get("version") == version]
             mine = sum(is_plane(it) for it in right), sum(not is_plane(it) for it in right)
             (plane,) = self.world.kube.list(PLANES, self.namespace)
-            status = plane.get("status") or {}
+            status = status_of(plane)
             whole = condition(plane, "Available")[0] == "True"
             return (
                 mine == wanted
@@ -138,6 +138,16 @@ class Workload:
             return ids == sorted(f"vsphere://{it.uuid}" for it in self.world.vms())
 
         wait_until(same, timeout, "VMs and machine objects to be the same")
+
+    def await_told(self, timeout: float = 60.0) -> None:
+        """Wait until every guest's word was heard and its secrets are gone from its VM."""
+        kube = self.world.kube
+
+        def redacted() -> bool:
+            found = kube.list(OURS, self.namespace)
+            return all((status_of(it).get("seed") or {}).get("redactedAt") for it in found)
+
+        wait_until(redacted, timeout, "seeds to be redacted")
 
     def domains_of(self, wanted: Callable[[Object], bool]) -> list[str]:
         """Failure domains of those Machines whose VM really is in that vCenter."""
@@ -297,6 +307,12 @@ def workload_cluster(
         world.workload.remove(endpoint)
 
 
+def status_of(obj: Object) -> Object:
+    """The status of an object, which one that was just made has none of."""
+    found: Object = obj.get("status") or {}
+    return found
+
+
 def is_plane(machine: Object) -> bool:
     """Whether a Machine is one of the control plane."""
     return "cluster.x-k8s.io/control-plane" in machine["metadata"]["labels"]
@@ -347,7 +363,7 @@ def _remove(kube: Kube, name: str) -> None:
 
 
 def _short(obj: Object) -> str:
-    status = obj.get("status") or {}
+    status = status_of(obj)
     told = [
         f"{it['type']}={it['status']}/{it['reason']}({it.get('message', '')[:200]})"
         for it in status.get("conditions") or ()
