@@ -349,3 +349,45 @@ async def test_a_vm_of_the_machine_elsewhere_is_a_conflict_and_not_doubled() -> 
     await world.settle()
     assert world.told() == ("False", "OwnershipConflict")
     assert world.every_vm() == before
+
+
+def fill(world: CapiWorld, name: str, letter: str) -> None:
+    """Leave no memory on the hosts of a failure domain, without the Provider telling."""
+    backend = world.serving[name].backend
+    there = next(it for it in backend.state.domains if it.id == f"domain-{letter}")
+    hosts = [it.model_copy(update={"memory_mib": 1}) for it in there.hosts]
+    made = there.model_copy(update={"hosts": hosts})
+    backend.control("set_domain", {"domain": made.model_dump(mode="json")})
+
+
+async def test_a_machine_that_is_refused_goes_to_another_domain_of_its_provider() -> None:
+    world = CapiWorld.with_cluster(providerRefs=[{"name": "one", "namespace": SYSTEM}])
+    fill(world, "one", "a")
+    world.add_machine()
+    await world.settle()
+    assert world.place() == ("one", "one-b")
+    assert world.told() == ("True", "Ready")
+    assert len(world.every_vm()) == 1
+
+
+async def test_a_machine_that_is_refused_everywhere_never_changes_its_provider() -> None:
+    world = CapiWorld.with_cluster()
+    fill(world, "one", "a")
+    fill(world, "one", "b")
+    world.edit_provider("two", lambda it: it["spec"].update(cordoned=True))
+    world.add_machine()
+    await world.settle()
+    world.edit_provider("two", lambda it: it["spec"].update(cordoned=False))
+    await world.settle(seconds=1200)
+    assert world.place()[0] == "one"
+    assert world.told() == ("False", "InsufficientCapacity")
+    assert world.every_vm() == []
+
+
+async def test_a_machine_that_names_its_domain_waits_for_room_there() -> None:
+    world = CapiWorld.with_cluster()
+    fill(world, "one", "a")
+    world.add_machine(domain="one-a")
+    await world.settle(seconds=1200)
+    assert world.place() == ("one", "one-a")
+    assert world.told() == ("False", "InsufficientCapacity")

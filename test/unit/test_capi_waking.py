@@ -10,7 +10,7 @@ from banlieue.api.resources import CAPI_CLUSTERS, CAPI_MACHINES
 from banlieue.controller.capi import berths
 from banlieue.controller.capi.waking import MachineWakes
 from banlieue.controller.scheduling.assume import Ledger, Waiting
-from banlieue.controller.scheduling.placement import Place, Resident
+from banlieue.controller.scheduling.placement import Demand, Place, Resident
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.machine import pausing
 from banlieue.sdk.reconcile import Change
@@ -121,6 +121,19 @@ def test_a_provider_is_told_of_a_resumed_cluster() -> None:
     assert asked(lambda it: it["status"].update(phase="Provisioned")) == []
     gone = Change(CAPI_CLUSTERS, KEY, obj, None)
     assert len(list(pausing.machines_of(world.api.cache, SIMULATED_MACHINES, gone))) == 1
+
+
+def test_a_refusal_of_a_machine_of_unknown_size_is_its_own_alone() -> None:
+    ledger = Ledger(FakeClock())
+    place = Place(Key(SYSTEM, "one"), "one-a")
+    sized = Demand(Key(NAMESPACE, "vm"), cpus=2, memory_mib=2048, image="")
+    bare = Demand(Key(NAMESPACE, "node"), cpus=0, memory_mib=0, image="")
+    ledger.refuse(bare, place, "InsufficientCapacity")
+    assert ledger.refusals(bare) == {place: "InsufficientCapacity"}
+    assert ledger.refusals(sized) == {}
+    ledger.refuse(sized, place, "InsufficientCapacity")
+    larger = Demand(Key(NAMESPACE, "other"), cpus=2, memory_mib=4096, image="")
+    assert ledger.refusals(larger) == {place: "InsufficientCapacity"}
 
 
 def test_two_ledgers_count_together_and_tell_apart() -> None:

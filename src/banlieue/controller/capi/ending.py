@@ -56,6 +56,8 @@ async def end(api: ApiClient, cache: ObjectReader, found: Found) -> None:
         ApiError: nobody knows.
     """
     machine = Machine.from_api(found.obj)
+    if not objects.is_stamped(machine):
+        return  # nothing was made for it, and nothing of ours holds it
     if has_intent(machine):
         await teardown.release_from_gone_provider(api, found)
         return

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine, MachineStatus
-from banlieue.controller.capi import berths, ending, objects, reporting
+from banlieue.controller.capi import berths, ending, objects, redoing, reporting
 from banlieue.controller.capi.scope import Scope
 from banlieue.controller.capi.stamping import CHECKS, stamp
 from banlieue.controller.infra.kinds import Found
@@ -89,11 +89,17 @@ class ClusterMachineReconciler:
             resident = berths.resident(found.kind, machine, standing.id)
             services.cluster_machines.resume(resident.key)
             services.cluster_machines.observe(resident)
-        if ending.has_intent(machine) or standing.problem is not None:
+        if standing.problem is not None:
             return Result()
-        if not await self._paused_live(machine):
-            await ending.renew(services.ctx.api, found)
-        return Result()
+        if not ending.has_intent(machine):
+            if not await self._paused_live(machine):
+                await ending.renew(services.ctx.api, found)
+            return Result()
+        reference = objects.owner_reference(machine)
+        if reference is None or not redoing.is_refused(machine):
+            return Result()
+        scope = Scope(services, found.kind, found.obj, machine, reference)
+        return Result(await redoing.redo(await scope.gathered(live=True)))
 
     async def _end(self, found: Found, machine: Machine) -> Result:
         """A machine that is being deleted: whoever is left decides."""

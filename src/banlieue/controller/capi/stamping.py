@@ -99,40 +99,47 @@ CHECKS = (confirm_installation, check_owner, await_cluster, await_data)
 
 async def stamp(scope: Scope) -> Outcome:
     """Choose a place, and give the machine to its Provider in one write."""
-    standing, owner = scope.standing, scope.owner
-    if standing is None or owner is None or not scope.live:
+    standing = scope.standing
+    if standing is None or not scope.live:
         raise LookupError("a stamp needs everything read live")
-    image = None
-    if scope.machine.spec.image_ref is not None:
-        image = scope.services.image(scope.machine.spec.image_ref.name)
-        if image is None:
-            missing = scope.machine.spec.image_ref.name
-            _wait(scope, missing)
-            return Wait(Reason.IMAGE_NOT_FOUND, f"VMImage {missing} does not exist; make it")
-    found = scope.infra_cluster()
+    reference = scope.machine.spec.image_ref
+    if reference is not None and scope.services.image(reference.name) is None:
+        _wait(scope, reference.name)
+        return Wait(Reason.IMAGE_NOT_FOUND, f"VMImage {reference.name} does not exist; make it")
+    found = demand_for(scope)
     if found is None:
         _wait(scope, None)
         return Wait(
             Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY, "the InfraCluster does not exist", SLOW
         )
-    cluster, plane = found[0], objects.is_control_plane(owner)
-    wanted = berths.demand(
-        scope.kind,
-        scope.machine,
-        image,
-        digest=berths.digest(standing.id, scope.key.namespace, scope.reference.name),
-        selector=cluster.spec.control_plane_failure_domain_selector if plane else None,
-    )
+    wanted, cluster = found
     ledger = scope.services.cluster_machines
     async with ledger.turn:
-        choice = _choice(scope, wanted, *found)
+        choice = choice_for(scope, wanted, *cluster)
         decision = choose(wanted, choice, scope.services.everybody(standing.id))
         if isinstance(decision, Placed):
             ledger.promise(facts.promised(wanted, decision.place))
     return await _act(scope, wanted, decision)
 
 
-def _choice(scope: Scope, wanted: Demand, cluster: InfraCluster, crd: str) -> Choice:
+def demand_for(scope: Scope) -> tuple[Demand, tuple[InfraCluster, str]] | None:
+    """What a machine needs, and its InfraCluster with the name of its CRD; None without one."""
+    cluster, owner, standing = scope.infra_cluster(), scope.owner or {}, scope.standing
+    if cluster is None or standing is None:
+        return None
+    reference, plane = scope.machine.spec.image_ref, objects.is_control_plane(owner)
+    wanted = berths.demand(
+        scope.kind,
+        scope.machine,
+        scope.services.image(reference.name) if reference else None,
+        digest=berths.digest(standing.id, scope.key.namespace, scope.reference.name),
+        selector=cluster[0].spec.control_plane_failure_domain_selector if plane else None,
+    )
+    return wanted, cluster
+
+
+def choice_for(scope: Scope, wanted: Demand, cluster: InfraCluster, crd: str) -> Choice:
+    """Among what a machine's place is chosen, by what Providers tell now."""
     services, standing = scope.services, scope.standing
     image = services.image(wanted.image) if wanted.image else None
     sites = services.sites(image, scope.key.namespace)

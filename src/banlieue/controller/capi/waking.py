@@ -113,7 +113,7 @@ def _visible(machine: Obj | None) -> tuple[object, ...] | None:
     if machine is None:
         return None
     meta, status = machine["metadata"], machine.get("status") or {}
-    told = ("failureDomain", "resources", "initialization")
+    told = ("failureDomain", "resources", "initialization", "createRefused")
     return (
         machine.get("spec"),
         *(meta.get(it) for it in ("uid", "deletionTimestamp", "ownerReferences", "labels")),

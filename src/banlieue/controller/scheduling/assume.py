@@ -165,8 +165,9 @@ class Ledger:
         for place, refusals in list(self._refusals.items()):
             self._refusals[place] = [refusal for refusal in refusals if refusal.until > now]
             for refusal in self._refusals[place]:
+                # How much a machine needs that takes its memory from its image is not known.
                 if refusal.key == demand.key or (
-                    refusal.memory_mib <= demand.memory_mib and refusal.cpus <= demand.cpus
+                    0 < refusal.memory_mib <= demand.memory_mib and refusal.cpus <= demand.cpus
                 ):
                     found[place] = refusal.why
         return found
