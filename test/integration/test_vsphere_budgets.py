@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import BoundedSemaphore
 
 import pytest
 
@@ -22,6 +23,8 @@ THREADS = 8
 """Calls a session makes at once, as the SDK has it."""
 MANY = 200
 RESTART = 20
+DELETED, DELETE = 20, 4.0
+POLL = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,33 @@ def test_a_process_that_starts_beside_many_vms_makes_a_handful_of_calls(
 def _calls(target: VSphereTarget) -> int:
     """How many reads there were after the login."""
     return target.vcenter.counters().soap.get("RetrievePropertiesEx", 0)
+
+
+def test_deletions_together_stay_within_their_budget(target: VSphereTarget) -> None:
+    fleet = make_fleet(target, DELETED)
+    with BACKEND.connect(target.connection()) as opened:
+        assert isinstance(opened, VSphereDriver)
+        with Feed(opened, POLL).running() as feed:
+            assert all(_look(opened, ref) for ref in fleet)
+            target.vcenter.reset_counters()
+            calls = BoundedSemaphore(THREADS)
+            with ThreadPoolExecutor(DELETED) as pool:
+                list(pool.map(partial(_delete, opened, feed, calls), fleet))
+            spent = target.vcenter.counters().soap
+    assert not {vm.name for vm in target.vms()} & {ref.name for ref in fleet}
+    assert sum(spent.values()) / DELETED <= DELETE, dict(spent)
+
+
+def _delete(driver: VSphereDriver, feed: Feed, calls: BoundedSemaphore, ref: MachineRef) -> None:
+    """What the SDK does for one machine, moved by the feed alone."""
+    while True:
+        with calls:
+            task = driver.delete(ref) if driver.observe(ref) is not None else None
+        if task is None:
+            return
+        wait_until(partial(feed.told, task.handle), PATIENCE, "the step to be told")
+        with calls:
+            assert driver.poll(task) is None
 
 
 def _look(driver: VSphereDriver, ref: MachineRef) -> bool:

@@ -16,6 +16,7 @@ from banlieue.providers.vsphere.client.rest import Rest
 from banlieue.providers.vsphere.client.session import Session, Timings
 from banlieue.providers.vsphere.client.tags import Tags, may_create
 from banlieue.providers.vsphere.client.transport import operation
+from banlieue.providers.vsphere.hardware.macs import Macs
 from banlieue.providers.vsphere.images.images import Images
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.providers.vsphere.places import domains, sight
@@ -30,6 +31,7 @@ from banlieue.providers.vsphere.places.tagged import Tagged
 from banlieue.providers.vsphere.places.tagged import declared as named_tags
 from banlieue.providers.vsphere.places.templates import Templates
 from banlieue.providers.vsphere.places.zones import kind_of, zone
+from banlieue.providers.vsphere.vms.absence import Absence
 from banlieue.providers.vsphere.vms.adopting import Adopting
 from banlieue.providers.vsphere.vms.attributes import Attributes
 from banlieue.providers.vsphere.vms.grouping import Grouping
@@ -100,7 +102,7 @@ class VSphereDriver:
         policies = Policies(
             session=session, monotonic=monotonic, max_age=age, named=declared(capabilities)
         )
-        self._rest = Rest(session)
+        self._rest = Rest(session, monotonic)
         tags = Tags(self._rest, monotonic, create=may_create(settings or {}))
         reader = Tagged(
             tags=tags, named=named_tags(capabilities), reader=partial(read_inventory, kind=kind)
@@ -108,6 +110,8 @@ class VSphereDriver:
         self._places = InventoryCache(session, monotonic, age, reader, policies.attach)
         references = References(rest=self._rest, tags=tags, monotonic=monotonic, max_age=age)
         self._templates = Templates(session, self._census, monotonic, age, references)
+        self._absence = Absence(session=session, census=self._census, monotonic=monotonic)
+        self._watcher.on_leave = self._absence.left
         self._machines = Machines(
             session=session,
             records=self._records,
@@ -116,15 +120,18 @@ class VSphereDriver:
             creates=creates,
             places=self._places,
             attributes=Attributes(session=session),
+            absence=self._absence,
             monotonic=monotonic,
         )
         offers = Offers(session=session, monotonic=monotonic, max_age=age)
+        macs = Macs(session=session, creates=creates, monotonic=monotonic)
         self._work = Work(
             session=session,
             records=self._records,
             watcher=self._watcher,
             machines=self._machines,
             offers=offers,
+            macs=macs,
             monotonic=monotonic,
         )
         self._restarts = Restarts(
@@ -159,6 +166,7 @@ class VSphereDriver:
                 offers=offers,
                 home=Home.of(settings or {}),
                 spreading=self._spreading,
+                macs=macs,
             ),
             work=self._work,
             monotonic=monotonic,
@@ -174,7 +182,7 @@ class VSphereDriver:
             monotonic=monotonic,
         )
         self._keeping = self._kept_up(session, tags, provider)
-        self._work.leaving = self._keeping.leaves
+        self._work.leaving = self._leaves
         self._tasks = Tasks(
             session=session,
             watcher=self._watcher,
@@ -204,6 +212,10 @@ class VSphereDriver:
             spreading=self._spreading,
             monotonic=self._monotonic,
         )
+
+    def _leaves(self, uuid: str, vm: str) -> None:
+        self._keeping.leaves(uuid, vm)
+        self._absence.destroying(uuid, vm)
 
     def _rest_before_census(self, rest: float) -> float:
         """Seconds a bulk read is put off so that others join it; a single VM hardly waits."""

@@ -88,10 +88,28 @@ def walk(
         steps: traversal specs, made with `step`.
         wanted: property specs, made with `property_spec`.
     """
+    return walk_from(session, (start,), kind, steps, wanted)
+
+
+def walk_from(
+    session: Session,
+    starts: Iterable[str],
+    kind: type[Any],
+    steps: Sequence[Any],
+    wanted: Sequence[Any],
+) -> list[Found]:
+    """As `walk`, from several objects of one type.
+
+    Raises:
+        ManagedObjectNotFound: one of the first objects is gone; its `obj` tells which.
+    """
 
     def spec(login: Login) -> Any:  # noqa: ANN401 - a FilterSpec
-        first = _COLLECTOR.ObjectSpec(obj=kind(start, login.ops), skip=False, selectSet=list(steps))
-        return _COLLECTOR.FilterSpec(objectSet=[first], propSet=list(wanted))
+        first = [
+            _COLLECTOR.ObjectSpec(obj=kind(key, login.ops), skip=False, selectSet=list(steps))
+            for key in starts
+        ]
+        return _COLLECTOR.FilterSpec(objectSet=first, propSet=list(wanted))
 
     return session.run(lambda login: _retrieve(login, spec(login)), reads=True)
 

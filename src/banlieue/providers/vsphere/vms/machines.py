@@ -17,26 +17,16 @@ from banlieue.providers.vsphere.client.soap import (
     find_by_uuid,
     find_child,
     moid,
-    property_spec,
-    step,
-    walk,
 )
 from banlieue.providers.vsphere.differing import attribute
 from banlieue.providers.vsphere.places import privileges
 from banlieue.providers.vsphere.places.inventory import InventoryCache
+from banlieue.providers.vsphere.vms.absence import Absence
 from banlieue.providers.vsphere.vms.attributes import Attributes
-from banlieue.providers.vsphere.vms.obstacles import DISABLED
+from banlieue.providers.vsphere.vms.looking import Looks
 from banlieue.providers.vsphere.watching.census import Census, Entry
 from banlieue.providers.vsphere.watching.coming import Coming
-from banlieue.providers.vsphere.watching.records import (
-    DETAILS,
-    HARDWARE,
-    SNAPSHOTS,
-    WATCHED,
-    Records,
-    VmRecord,
-    machine_state,
-)
+from banlieue.providers.vsphere.watching.records import Records, VmRecord, machine_state
 from banlieue.providers.vsphere.watching.watcher import Watcher
 from banlieue.providers.vsphere.watching.watchlist import RUNNING, read_task
 from banlieue.sdk.driver import MachineRef, MachineState
@@ -50,16 +40,29 @@ _FEW = 300
 _SIGHT_SECONDS = 60.0
 _FRESH_SECONDS = 600.0
 
-_STEPS = (step(vim.VirtualMachine, "recentTask"),)
+_KEPT = 16
+_MOMENT = 2.0
+"""Seconds for which a VM that was read, and of which nothing was told since, is as it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A VM as it is now, and the unfinished tasks on it with their description ids."""
+    """A VM as it is now, and the unfinished tasks on it with their description ids.
+
+    `read_at` is when, in seconds of the monotonic clock.
+    """
 
     record: VmRecord
     tasks: Mapping[str, str]
     found: Found = field(repr=False)
+    read_at: float = 0.0
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether nothing was told of the VM, and nothing done to it, since it was read."""
+        record, read = self.record, self.found.get("config.changeVersion")
+        same = (record.change_version, record.power) == (read, self.found.get("runtime.powerState"))
+        return same and not (record.gone or record.dirty)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +76,7 @@ class Machines:
     creates: Creates
     places: InventoryCache
     attributes: Attributes
+    absence: Absence
     monotonic: Callable[[], float]
     _coming: Coming = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -81,9 +85,12 @@ class Machines:
     )
     _looking: threading.Lock = field(init=False, default_factory=threading.Lock)
     _sight_until: float = field(init=False, default=0.0)
+    _looks: Looks = field(init=False)
+    _latest: dict[str, Live] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._coming = Coming(self.session, self.creates, self.monotonic)
+        self._looks = Looks(self.session, self.monotonic, lambda: self.watcher.busy)
 
     # Observing
 
@@ -98,7 +105,11 @@ class Machines:
             return None
         if ref.seen and self.watcher.building:
             raise NotYet  # one list of all tells more than a look at each
-        return self._look(ref)
+        if self.absence.is_proven(ref, self.known_ids(ref)):
+            self._forget(self.known_ids(ref))
+            return None
+        live = self._followed(ref)
+        return self._state(live.record) if live is not None else self._look(ref)
 
     def _watched(self, uuid: str) -> VmRecord | None:
         """The VM as the watch knows it; None when that is not current or not whole."""
@@ -114,6 +125,61 @@ class Machines:
             details = record.details
             whole = details is not None and details.change_version == record.change_version
             return record if whole and self.watcher.watches(record.moid) else None
+
+    def _followed(self, ref: MachineRef, *, latest: bool = False) -> Live | None:
+        """The VM that the watch follows under the machine's UUID, read by its id.
+
+        One call instead of the two of a search; None where the watch follows none, or another one
+        has that id now. With `latest`, a read that was made a moment ago counts, unless something
+        was told of the VM, or done to it, since.
+        """
+        uuid = (ref.uuid or "").lower()
+        if not ref.seen or not self.watcher.healthy:
+            return None
+        hits = [record for record in self.records.with_uuid(uuid) if not record.gone]
+        if len(hits) != 1 or not self.watcher.watches(hits[0].moid):
+            return None
+        key = hits[0].moid
+        with self._lock:
+            live = self._latest.pop(key, None) if latest else None
+        if live is None or self.monotonic() - live.read_at > _MOMENT or not live.unchanged:
+            live = self.by_id(key)
+        return live if live is not None and live.record.uuid == uuid else None
+
+    def of_machine(self, ref: MachineRef) -> Live | None:
+        """The VM of the machine's UUID, never one of its name only; None proves there is none.
+
+        Raises:
+            Foreign: several VMs have that UUID, or what was the machine's VM has another one now.
+            AbsenceUnproven: it is not to be found, and that proves nothing.
+        """
+        uuid = (ref.uuid or "").lower()
+        live = self._followed(ref, latest=True)
+        if live is not None:
+            self._check_alone(uuid, live.record.moid)
+            return live
+        live = self.by_uuid(uuid)
+        if live is None:
+            live = self.prove_absence(ref)
+        return live
+
+    def _check_alone(self, uuid: str, key: str) -> None:
+        """Raise `Foreign` where another VM has the same UUID.
+
+        A vCenter gives UUIDs once, so a second one comes of a mistake of long before: a list of
+        all VMs serves everything that is asked within a minute.
+        """
+        self.census.ensure()
+        many = self.census.size > (_BULK if self.watcher.busy else _FEW)
+        if many or self.census.has_unreadable:
+            if len(hits := find_by_uuid(self.session, uuid)) > 1:
+                raise _several(len(hits))
+            return
+        self.census.refresh(max_age=_SIGHT_SECONDS)
+        others = [entry for entry in self.census.with_uuid(uuid) if entry.moid != key]
+        alive = [live for live in self._alive(others) if live.record.uuid == uuid]
+        if alive:
+            raise _several(len(alive) + 1)
 
     def _was_minted_here(self, ref: MachineRef) -> bool:
         """Whether the UUID cannot be on any VM, since it was made up after absence was proven.
@@ -249,12 +315,8 @@ class Machines:
             AbsenceUnproven: it is there, and the account cannot read it.
             Transient: its host or storage is away, so nobody knows what it is.
         """
-        wanted = (
-            property_spec(vim.VirtualMachine, (*WATCHED, *DETAILS, *HARDWARE, SNAPSHOTS, DISABLED)),
-            property_spec(vim.Task, ("info.state", "info.descriptionId")),
-        )
         try:
-            found = walk(self.session, key, vim.VirtualMachine, _STEPS, wanted)
+            look = self._looks.at(key)
         except vmodl.fault.ManagedObjectNotFound:
             self.census.drop(key)
             return None
@@ -262,7 +324,7 @@ class Machines:
             raise
         except vim.fault.NoPermission as error:
             raise _hidden() from error
-        item = next((item for item in found if item.moid == key), None)
+        item = look.vm
         if item is None or isinstance(
             item.faults.get("config.instanceUuid"), vim.fault.NoPermission
         ):
@@ -275,11 +337,20 @@ class Machines:
             )
         self._note(record, item)
         tasks = {
-            item.moid: str(item.get("info.descriptionId") or "unknown")
-            for item in found
-            if item.kind == "Task" and item.get("info.state") in RUNNING
+            task.moid: str(task.get("info.descriptionId") or "unknown")
+            for task in look.tasks
+            if task.get("info.state") in RUNNING
         }
-        return Live(record, tasks, item)
+        live = Live(record, tasks, item, self.monotonic())
+        self._keep_latest(key, live)
+        return live
+
+    def _keep_latest(self, key: str, live: Live) -> None:
+        with self._lock:
+            if len(self._latest) >= _KEPT:
+                fresh = self.monotonic() - _MOMENT
+                self._latest = {k: it for k, it in self._latest.items() if it.read_at > fresh}
+            self._latest[key] = live
 
     def _note(self, record: VmRecord, item: Found) -> None:
         """Have census and watch know the VM."""
@@ -319,10 +390,18 @@ class Machines:
 
     # Absence
 
-    def prove_absence(self, ref: MachineRef) -> None:
-        """Raise `AbsenceUnproven` unless nothing can be, or be coming, under the machine's UUID."""
+    def prove_absence(self, ref: MachineRef) -> Live | None:
+        """Raise `AbsenceUnproven` unless nothing can be, or be coming, under the machine's UUID.
+
+        Gives the VM after all where one has it that a search by UUID does not tell of: the search
+        forgets a VM before it is destroyed, and learns of one late.
+        """
         known = self.known_ids(ref)
-        if any(self.by_id(key) for key in known):
+        alive = [live for key in known if (live := self.by_id(key)) is not None]
+        own = [live for live in alive if live.record.uuid == (ref.uuid or "").lower()]
+        if len(own) == 1:
+            return own[0]
+        if alive:
             raise Foreign(
                 "the VM that was this machine has another UUID now; find out who changed it"
             )
@@ -330,6 +409,7 @@ class Machines:
             self._check_coming(ref)
         self._check_sight(cached=False)
         self._forget(known)
+        return None
 
     def _prove(self, ref: MachineRef, known: tuple[str, ...]) -> None:
         """The proof for a machine that was looked for in vain.

@@ -14,6 +14,7 @@ from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import Found, moid, read
 from banlieue.providers.vsphere.hardware import cards, devices
 from banlieue.providers.vsphere.hardware.diskwork import DEVICES, MOVES, DiskWork
+from banlieue.providers.vsphere.hardware.macs import Macs
 from banlieue.providers.vsphere.places import placement
 from banlieue.providers.vsphere.places.inventory import Network
 from banlieue.providers.vsphere.places.offers import Offers
@@ -69,6 +70,7 @@ class Work:
     machines: Machines
     monotonic: Callable[[], float]
     offers: Offers
+    macs: Macs
     leaving: Callable[[str, str], object] = field(default=lambda *_: None)
     """Told the UUID and id of a VM right before it is destroyed."""
     disks: DiskWork = field(init=False)
@@ -159,6 +161,8 @@ class Work:
             raise NeedsOperator(
                 Reason.RESTART_REQUIRED, "interfaces of a suspended VM cannot be changed; wake it"
             )
+        new = set(change.names.values()) - set(ours.values())
+        self.macs.check(plan, ((nic, find(nic)) for nic in plan.nics if nic.name in new))
         option = vim.option.OptionValue(key=NICS_KEY, value=cards.encode({**left, **change.names}))
         spec = vim.vm.ConfigSpec(
             deviceChange=list(change.edits),
@@ -230,6 +234,7 @@ class Work:
         begun = self.disks.finish(live, clear=False)
         if begun is not None:
             return begun
+        self.watcher.expect_end(vm)
         if live.record.power != _OFF:
             return self.start(vm, "delete", lambda vm: vm.PowerOffVM_Task())
         details = live.record.details
@@ -325,10 +330,7 @@ class Work:
         """The VM of the machine's UUID, never one of its name only; None when there is none."""
         if ref.uuid is None:
             return None
-        live = self.machines.by_uuid(ref.uuid)
-        if live is None:
-            self.machines.prove_absence(ref)
-        return live
+        return self.machines.of_machine(ref)
 
     def busy(self, live: Live) -> Task | None:
         """Our own unfinished task on the VM; raises when the task is somebody else's."""

@@ -179,6 +179,11 @@ class Census:
         """How many VMs there are."""
         return len(self._entries)
 
+    @property
+    def has_unreadable(self) -> bool:
+        """Whether there are VMs whose UUID nobody knows at the moment: their host is away."""
+        return any(entry.uuid is None for entry in self.all())
+
     def put(self, entry: Entry) -> None:
         """Add or replace a VM that was seen."""
         with self._lock:

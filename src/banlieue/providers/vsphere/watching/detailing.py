@@ -43,6 +43,8 @@ class Detailer:
             record: the record as it is now; the caller holds the records' lock.
             before: its address, agent and power before.
         """
+        if record.leaving:
+            return
         now = self._monotonic()
         details = record.details
         if details is None:

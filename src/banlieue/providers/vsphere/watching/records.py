@@ -127,7 +127,7 @@ class VmRecord:
 
     `gone` means the VM left our sight, which proves nothing; `dirty` that we changed it and the
     watch has not told yet; `details_due` when the details are to be read again; `downs` how often
-    the guest's agent was seen to stop.
+    the guest's agent was seen to stop; `leaving` that it is being destroyed.
     """
 
     __slots__ = (
@@ -143,6 +143,7 @@ class VmRecord:
         "hold",
         "host",
         "ip",
+        "leaving",
         "mark",
         "memory_mib",
         "moid",
@@ -182,6 +183,7 @@ class VmRecord:
         self.downs = 0
         self.gone = False
         self.dirty = False
+        self.leaving = False
 
     @property
     def running(self) -> bool:

@@ -79,6 +79,9 @@ class Watcher:
         self._plenty = threading.Event()
         self._pause = pause or self._plenty.wait
         self._later = later
+        self.on_leave: Callable[[Collection[str]], None] = lambda _: None
+        """Told of VMs that left, in the feed's thread, before anybody else is."""
+        self._left: set[str] = set()
         self._lock = threading.RLock()
         self._editing = threading.Lock()
         self._list: WatchList | None = None
@@ -91,6 +94,7 @@ class Watcher:
         self._lost: set[str] = set()
         self._begun = Lately(monotonic)
         self._coming = Lately(monotonic)
+        self._ending = Lately(monotonic)
         self._told = Lately(monotonic)
         self._rounds = Pace(monotonic, _STEP, timings.stream)
         self._edit_planned = False
@@ -191,6 +195,9 @@ class Watcher:
                 self._pause(timeout)
                 return Changes()
             told = self._poll(watched, self._wait_seconds(timeout))
+            left, self._left = self._left, set()
+            if left:
+                self.on_leave(left)
             made, tasks = self._read_made()
             words = made | self._details.read_due() | self._take_lost()
             return Changes(told.uuids | words, told.tasks | tasks)
@@ -251,6 +258,14 @@ class Watcher:
         self._begun.note()
         self._coming.note()
 
+    def expect_end(self, vm: str) -> None:
+        """Count a VM that is about to be destroyed; its details are of no interest any more."""
+        self.expect_more()
+        self._ending.note()
+        with self._records.lock:
+            record = self._records.ensure(vm)
+            record.leaving, record.details_due = True, None
+
     @property
     def busy(self) -> bool:
         """Whether more is going on than a few things at a time."""
@@ -258,7 +273,7 @@ class Watcher:
 
     @property
     def making(self) -> bool:
-        """Whether several VMs were begun lately, and more may follow."""
+        """Whether several VMs were begun, or ended, lately, and more may follow."""
         return self._coming.count > 1
 
     def _rest(self) -> float:
@@ -331,6 +346,7 @@ class Watcher:
             words |= record.words()
             if told.kind == "leave":
                 record.gone = True
+                self._left.add(key)
             else:
                 before = (record.ip, record.tools, record.power)
                 if told.kind == "enter":
@@ -369,7 +385,9 @@ class Watcher:
             watched = self._list
             if watched is None or self._broken or self._wanted <= watched.members:
                 return
-            if self._resting and len(self._wanted - watched.members) >= _PLENTY:
+            # What ends is nobody's hurry, and goes together the better the longer it rests.
+            plenty = _PLENTY + self._ending.count
+            if self._resting and len(self._wanted - watched.members) >= plenty:
                 self._plenty.set()
             if self._resting or self._edit_planned:
                 return
