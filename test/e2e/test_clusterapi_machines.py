@@ -1,0 +1,227 @@
+"""Machines of Cluster API, made and ended by its own core, on Providers served by pods.
+
+The controllers run with the rights that were installed. The hypervisor runs on the host, so that
+what a machine leaves behind there is seen.
+"""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from banlieue.sdk.simulated.world import USERNAME
+from hack.cluster.clusterapi.clusterctl import Clusterctl
+from hack.cluster.clusterapi.webhooks import cluster, infrastructure
+from test.kit.kube import Kube, Object
+from test.kit.managementcluster import Management
+from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
+from test.kit.stack import condition, credentials, is_ready, provider, vm_image
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytest_plugins = ["test.kit.fixtures_clusterctl"]
+
+CLUSTERS: Final = "clusters.cluster.x-k8s.io"
+MACHINES: Final = "machines.cluster.x-k8s.io"
+NODES: Final = "simulatedmachines"
+PROVIDERS: Final = "providers.banlieue.io"
+CLUSTER: Final = "prod"
+LABELS: Final = {"cluster.x-k8s.io/cluster-name": CLUSTER}
+CONFIG: Final = {
+    "apiGroup": "bootstrap.cluster.x-k8s.io",
+    "kind": "KubeadmConfig",
+    "name": "nobody-made-it",
+}
+"""A Machine names its configuration or its data; without one core refuses it."""
+SECONDS: Final = 120.0
+DATA: Final = "#cloud-config\nruncmd: [[touch, /run/cluster-api/bootstrap-success.complete]]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A namespace with a Provider of its own, a Cluster, and the hypervisor behind them."""
+
+    kube: Kube
+    tenant: str
+    world: WorldProcess
+
+    def vms(self) -> list[str]:
+        """UUIDs of all VMs on the hypervisor."""
+        return sorted(vm.uuid for vm in self.world.target().vms())
+
+    def add(self, name: str, **spec: object) -> None:
+        """A Machine, and the machine object it refers to, as a template's user makes them."""
+        made = ours("SimulatedMachine", name, **template())
+        made["metadata"]["labels"] = LABELS
+        self.kube.create(made, self.tenant)
+        reference = infrastructure("SimulatedMachine", name)
+        owner = {
+            "apiVersion": "cluster.x-k8s.io/v1beta2",
+            "kind": "Machine",
+            "metadata": {"name": name, "labels": LABELS},
+            "spec": {
+                "clusterName": CLUSTER,
+                "infrastructureRef": reference,
+                "bootstrap": {"configRef": CONFIG},
+                **spec,
+            },
+        }
+        self.kube.create(owner, self.tenant)
+
+    def node(self, name: str) -> Object:
+        """A machine object of ours."""
+        return self.kube.get(NODES, name, self.tenant)
+
+    def wait(self, name: str, reason: str) -> Object:
+        """Wait until a machine object says this of itself."""
+        return self.kube.wait_for(
+            NODES,
+            name,
+            self.tenant,
+            until=lambda it: condition(it, "Ready")[1] == reason,
+            timeout=SECONDS,
+            what=reason,
+        )
+
+
+@pytest.fixture(scope="module")
+def hypervisor(
+    management: Management, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorldProcess]:
+    """A world that pods reach."""
+    host = management.cluster.host_address
+    world = WorldProcess(tmp_path_factory.mktemp("world"), host=host)
+    world.start()
+    yield world
+    world.process.kill9()
+
+
+@pytest.fixture
+def place(
+    clusterctl: Clusterctl, client: Kube, tenant: str, hypervisor: WorldProcess
+) -> Iterator[Place]:
+    """A Cluster that has its infrastructure; all of it goes in the end, and the VMs with it."""
+    del clusterctl
+    client.create(credentials(tenant, "north-creds", USERNAME, PLANTED_PASSWORD))
+    client.create(
+        provider(
+            tenant,
+            "north",
+            backend="simulated",
+            connection={"endpoint": hypervisor.endpoint},
+            storage={"pool": "fast"},
+            network={"network": "lan"},
+        )
+    )
+    client.apply(vm_image({"simulated": "ubuntu-24.04"}))
+    reference = infrastructure("SimulatedCluster", CLUSTER)
+    client.create(cluster(CLUSTER, tenant, infrastructureRef=reference))
+    endpoint = {"host": "10.0.0.1", "port": 6443}
+    client.create(ours("SimulatedCluster", CLUSTER, controlPlaneEndpoint=endpoint), tenant)
+    made = Place(client, tenant, hypervisor)
+    yield made
+    client.delete(CLUSTERS, CLUSTER, tenant)
+    client.wait_gone(CLUSTERS, CLUSTER, tenant, timeout=SECONDS)
+    assert client.list(NODES, tenant) == []
+    assert made.vms() == []
+    client.delete(PROVIDERS, "north", tenant)
+    client.wait_gone(PROVIDERS, "north", tenant, timeout=SECONDS)
+    client.delete("vmimages", "ubuntu")
+    client.wait_gone("vmimages", "ubuntu", timeout=SECONDS)
+
+
+def test_a_machine_becomes_a_vm_and_takes_it_along_when_it_goes(place: Place) -> None:
+    kube, tenant = place.kube, place.tenant
+    kube.create(ours("SimulatedMachine", "stray", **template()), tenant)
+    untouched = place.node("stray")
+    kube.create(bootstrap_data("node-1-data"), tenant)
+    place.add("node-1")
+    place.add("lost", failureDomain="moon", bootstrap={"dataSecretName": "node-1-data"})
+    # The Cluster has no control plane, which workers would wait for first.
+    place.wait("node-1", "WaitingForControlPlaneInitialized")
+
+    bootstrap = {"dataSecretName": "node-1-data", "configRef": None}
+    data = {"spec": {"bootstrap": bootstrap}}
+    kube.patch(MACHINES, "node-1", data, tenant)
+    found = kube.wait_for(
+        MACHINES,
+        "node-1",
+        tenant,
+        until=lambda it: initialized(it) and (it["status"].get("addresses")),
+        timeout=SECONDS,
+        what="provisioned, with addresses",
+    )
+    (uuid,) = place.vms()
+    assert found["spec"]["providerID"] == f"simulated://{uuid}"
+    node = kube.wait_for(NODES, "node-1", tenant, until=is_ready, timeout=SECONDS, what="Ready")
+    assert found["status"]["addresses"] == node["status"]["addresses"]
+    assert node["spec"]["providerRef"] == {"name": "north", "namespace": tenant}
+    assert node["status"]["failureDomain"] == node["spec"]["placement"]["failureDomain"]
+    assert node["spec"]["teardown"] == {"mode": "Destroy", "uid": node["metadata"]["uid"]}
+
+    # One that asks for a failure domain the cluster does not have is made nowhere.
+    place.wait("lost", "FailureDomainNotFound")
+    told = kube.wait_for(
+        MACHINES,
+        "lost",
+        tenant,
+        until=lambda it: condition(it, "InfrastructureReady")[1] == "FailureDomainNotFound",
+        timeout=SECONDS,
+        what="told",
+    )
+    assert not initialized(told)
+    kube.delete(MACHINES, "lost", tenant)
+    kube.wait_gone(MACHINES, "lost", tenant, timeout=SECONDS)
+    assert kube.find(NODES, "lost", tenant) is None
+
+    # Paused, it stays, whoever deletes it; core goes on when it is resumed.
+    kube.patch(CLUSTERS, CLUSTER, {"spec": {"paused": True}}, tenant)
+    kube.wait_for(
+        NODES,
+        "node-1",
+        tenant,
+        until=lambda it: condition(it, "Paused")[0] == "True",
+        timeout=SECONDS,
+        what="Paused",
+    )
+    kube.delete(NODES, "node-1", tenant)
+    assert place.vms() == [uuid]
+    kube.patch(CLUSTERS, CLUSTER, {"spec": {"paused": False}}, tenant)
+    kube.wait_gone(NODES, "node-1", tenant, timeout=SECONDS)
+    assert place.vms() == []
+    kube.delete(MACHINES, "node-1", tenant)
+    kube.wait_gone(MACHINES, "node-1", tenant, timeout=SECONDS)
+
+    # A user's own object, with no Machine that owns it, was nobody's to touch.
+    assert place.node("stray") == untouched
+    kube.delete(NODES, "stray", tenant)
+    kube.wait_gone(NODES, "stray", tenant, timeout=SECONDS)
+
+
+def initialized(owner: Object) -> bool:
+    status: dict[str, Any] = (owner.get("status") or {}).get("initialization") or {}
+    return bool(status.get("infrastructureProvisioned"))
+
+
+def ours(kind: str, name: str, **spec: object) -> Object:
+    return {
+        "apiVersion": "infrastructure.banlieue.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def template() -> dict[str, Any]:
+    return {"imageRef": {"name": "ubuntu"}, "cpus": 1, "memoryMiB": 1024}
+
+
+def bootstrap_data(name: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "cluster.x-k8s.io/secret",
+        "metadata": {"name": name, "labels": LABELS},
+        "data": {"value": base64.b64encode(DATA.encode()).decode()},
+    }
