@@ -14,7 +14,6 @@ from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import Found, moid, read
 from banlieue.providers.vsphere.hardware import cards, devices
 from banlieue.providers.vsphere.hardware.diskwork import DEVICES, MOVES, DiskWork
-from banlieue.providers.vsphere.hardware.macs import Macs
 from banlieue.providers.vsphere.places import placement
 from banlieue.providers.vsphere.places.inventory import Network
 from banlieue.providers.vsphere.places.offers import Offers
@@ -70,7 +69,6 @@ class Work:
     machines: Machines
     monotonic: Callable[[], float]
     offers: Offers
-    macs: Macs
     leaving: Callable[[str, str], object] = field(default=lambda *_: None)
     """Told the UUID and id of a VM right before it is destroyed."""
     disks: DiskWork = field(init=False)
@@ -161,8 +159,6 @@ class Work:
             raise NeedsOperator(
                 Reason.RESTART_REQUIRED, "interfaces of a suspended VM cannot be changed; wake it"
             )
-        new = set(change.names.values()) - set(ours.values())
-        self.macs.check(plan, ((nic, find(nic)) for nic in plan.nics if nic.name in new))
         option = vim.option.OptionValue(key=NICS_KEY, value=cards.encode({**left, **change.names}))
         spec = vim.vm.ConfigSpec(
             deviceChange=list(change.edits),
