@@ -19,7 +19,7 @@ from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachab
 from banlieue.sdk.kube import STATUS, Key, Obj
 from banlieue.sdk.phases import run_phases
 from banlieue.sdk.powers import Changes
-from banlieue.sdk.provider import in_use, retained
+from banlieue.sdk.provider import changes, in_use, retained
 from banlieue.sdk.provider.connection import ConnectionInvalid
 from banlieue.sdk.provider.endpoints import located
 from banlieue.sdk.provider.leases import ProviderLeases
@@ -153,7 +153,7 @@ class ProviderReconciler:
 
     def _machines(self, key: Key) -> Iterable[KnownMachine]:
         for raw in self._ctx.cache.list(self._backend.machine):
-            if _provider_of(raw) == key:
+            if changes.provider_of(raw) == key:
                 yield KnownMachine.of(raw)
 
     # Steps
@@ -263,6 +263,8 @@ class ProviderReconciler:
         after = scope.problem.after if scope.problem else min(REFRESH, SECRET_CHECK)
         if scope.memory.retained_asked:
             after = min(after, retained.AGAIN)
+        elif scope.memory.retained_wanted and scope.problem is None:
+            after = min(after, retained.due_in(scope.memory, self._ctx.clock.monotonic()))
         return min(after, scope.counts_due) if scope.counts_due else after
 
     # Wake-ups
@@ -308,7 +310,7 @@ class ProviderReconciler:
         if (
             change.old is not None
             and change.new is not None
-            and _asked(change.old) == _asked(change.new)
+            and changes.asked(change.old) == changes.asked(change.new)
         ):
             return self._map_status(change.key, change.new)
         return (Request(change.key, priority=Priority.USER),)
@@ -344,21 +346,24 @@ class ProviderReconciler:
 
     def _map_namespace(self, change: Change) -> Iterable[Request]:
         """Labels decide who is refused."""
-        old, new = change.old or {}, change.new or {}
-        if _labels(old) == _labels(new):
+        if changes.labels(change.old) == changes.labels(change.new):
             return
         for key in self._memories:
             yield Request(key, COUNTS_PAUSE, Priority.RESYNC)
 
     def _map_machine(self, change: Change) -> Iterable[Request]:
-        """Only what counts and claims: that a machine is there, and that it has an identity."""
-        keys = {_provider_of(obj) for obj in (change.old, change.new) if obj is not None}
-        if change.old is not None and change.new is not None and len(keys) == 1:
-            old, new = change.old.get("spec") or {}, change.new.get("spec") or {}
-            if old.get("instance") == new.get("instance"):
-                return
-        gone = change.old if change.new is None else None
-        lost = gone is not None and _is_lost(gone, self._finalizer)
+        """Only what counts and claims: that a machine is there, that it has an identity, its disks.
+
+        A disk that a machine let go of may be kept, and is listed soon.
+        """
+        old, new = change.old, change.new
+        keys = {changes.provider_of(obj) for obj in (old, new) if obj is not None}
+        if changes.let_go_of_disk(old, new):
+            yield from self._list_retained(keys)
+        if changes.counts_alike(old, new):
+            return
+        gone = old if new is None else None
+        lost = gone is not None and changes.is_lost(gone, self._finalizer)
         for key in keys:
             if lost and gone is not None and key in self._memories:
                 self._memories[key].claims.torn_out(str(KnownMachine.of(gone).uuid))
@@ -368,6 +373,14 @@ class ProviderReconciler:
                 pause = LOST_PAUSE if lost else 1.0 if deleting else COUNTS_PAUSE
                 yield Request(key, pause, Priority.CHANGE if lost else Priority.RESYNC)
 
+    def _list_retained(self, keys: Iterable[Key | None]) -> Iterable[Request]:
+        for key in keys:
+            memory = self._memories.get(key) if key else None
+            if key and memory:
+                memory.retained_wanted = True
+                delay = retained.due_in(memory, self._ctx.clock.monotonic())
+                yield Request(key, delay, Priority.RESYNC)
+
 
 def _read(raw: Obj) -> Provider:
     """The Provider; without its status where that is damaged, for it is written anew."""
@@ -375,31 +388,6 @@ def _read(raw: Obj) -> Provider:
         return Provider.from_api(raw)
     except ValidationError:
         return Provider.from_api({k: v for k, v in raw.items() if k != STATUS})
-
-
-def _is_lost(machine: Obj, finalizer: str) -> bool:
-    """Whether an object that is gone may have left its VM behind.
-
-    One that was to go with its VM did, if its provider had let go of it: not one that a restore
-    or somebody with force took away in the middle of it.
-    """
-    known = KnownMachine.of(machine)
-    held = finalizer in (machine["metadata"].get("finalizers") or ())
-    return known.uuid is not None and (held or not known.doomed)
-
-
-def _provider_of(raw: Obj) -> Key | None:
-    ref = (raw.get("spec") or {}).get("providerRef")
-    return Key(ref.get("namespace") or "", ref.get("name") or "") if ref else None
-
-
-def _labels(raw: Obj) -> object:
-    return (raw.get("metadata") or {}).get("labels")
-
-
-def _asked(raw: Obj) -> tuple[object, ...]:
-    meta = raw["metadata"]
-    return meta.get("uid"), raw.get("spec"), meta.get("deletionTimestamp"), meta.get("finalizers")
 
 
 def _blame(problem: Problem | None) -> DriverError | None:

@@ -9,7 +9,7 @@ from banlieue.sdk.driver import Driver
 from banlieue.sdk.errors import DriverError
 from banlieue.sdk.outcome import CONTINUE, Outcome
 from banlieue.sdk.powers import DiskKeeper, KeptDisk
-from banlieue.sdk.provider.scope import ProviderScope
+from banlieue.sdk.provider.scope import Memory, ProviderScope
 
 AGAIN = 1.0
 """Seconds after which a driver that is still finding out is asked again."""
@@ -27,6 +27,7 @@ async def read_retained(scope: ProviderScope) -> Outcome:
     memory = scope.memory
     if not scope.due(memory.retained_read, PAUSE):
         return CONTINUE
+    memory.retained_wanted = False  # what comes to the list while it is read asks again
     known = await installation.read_live(scope.ctx.api, scope.installation_namespace)
     if known is None:
         return CONTINUE
@@ -48,6 +49,12 @@ async def read_retained(scope: ProviderScope) -> Outcome:
     memory.retained = found
     memory.retained_read = scope.ctx.clock.monotonic()
     return CONTINUE
+
+
+def due_in(memory: Memory, now: float) -> float:
+    """Seconds until the list may be read again, as a disk came to it; for what comes together."""
+    last = memory.retained_read
+    return AGAIN if last is None else max(AGAIN, last + PAUSE - now)
 
 
 def listed(scope: ProviderScope, before: Iterable[RetainedDisk]) -> list[RetainedDisk]:

@@ -61,6 +61,7 @@ class Memory:
     retained: Sequence[KeptDisk] | None = None
     retained_read: float | None = None
     retained_asked: bool = False
+    retained_wanted: bool = False
     idle_since: float | None = None
     outage_since: float | None = None
 
