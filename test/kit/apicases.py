@@ -230,6 +230,35 @@ async def an_apply_leaves_what_others_own(api: ApiClient, namespace: str) -> Non
 
 
 @case
+async def what_is_applied_comes_in_its_own_order(api: ApiClient, namespace: str) -> None:
+    await _make(api, namespace)
+    orders = (["B", "D"], ["A", "B", "C", "D"], ["D", "A"], ["A", "B", "D"], ["B", "C"])
+    for kinds in orders:
+        after = await _say(api, namespace, conditions=[_ready(kind=kind) for kind in kinds])
+        assert [it["type"] for it in after["status"]["conditions"]] == kinds
+
+
+@case
+async def what_others_own_keeps_its_place_among_what_is_applied(
+    api: ApiClient, namespace: str
+) -> None:
+    await _make(api, namespace)
+    applied = (
+        (ME, "BD", "BD"),
+        (YOU, "ACX", "BDACX"),
+        (ME, "ABD", "ACXBD"),
+        (ME, "XD", "ACXD"),
+        (ME, "DEB", "ACXDEB"),
+    )
+    found = []
+    for manager, kinds, _ in applied:
+        conditions = [_ready(kind=kind) for kind in kinds]
+        after = await _say(api, namespace, manager, conditions=conditions)
+        found.append("".join(it["type"] for it in after["status"]["conditions"]))
+    assert found == [order for *_, order in applied]
+
+
+@case
 async def a_field_of_two_stays_until_both_let_go(api: ApiClient, namespace: str) -> None:
     await _make(api, namespace)
     await _say(api, namespace, ME, phase="both", note="n")

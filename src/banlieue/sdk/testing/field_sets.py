@@ -52,7 +52,7 @@ def _collect(value: Value, path: Path, found: list[tuple[Path, Value]]) -> None:
         found.append((path, value))
         return
     for entry in value:
-        item = _item_key(entry, keys)
+        item = item_key(entry, keys)
         if keys == ("",):
             found.append(((*path, item), entry))
         else:
@@ -95,10 +95,11 @@ def _members(value: Value, path: Path) -> dict[str | Item, Value] | None:
     keys = MERGE_KEYS.get(name) if isinstance(value, list) else None
     if not keys or keys == ("",):
         return None
-    return {_item_key(entry, keys): entry for entry in value}
+    return {item_key(entry, keys): entry for entry in value}
 
 
-def _item_key(entry: Value, keys: tuple[str, ...]) -> Item:
+def item_key(entry: Value, keys: tuple[str, ...]) -> Item:
+    """Key of a list item by these members."""
     return tuple((key, entry if key == "" else entry.get(key)) for key in keys)
 
 
@@ -121,7 +122,7 @@ def assign(root: dict[str, Any], path: Path, value: Value) -> None:
 
 def _item(items: list[Any], key: Item) -> Value:
     for entry in items:
-        if _item_key(entry, tuple(name for name, _ in key)) == key:
+        if item_key(entry, tuple(name for name, _ in key)) == key:
             return entry
     fresh = key[0][1] if key[0][0] == "" else dict(key)
     items.append(fresh)
@@ -163,7 +164,7 @@ def _below(container: Value, step: str | Item) -> Value:
     if isinstance(step, str):
         return container.get(step) if isinstance(container, dict) else None
     for entry in container if isinstance(container, list) else ():
-        if _item_key(entry, tuple(name for name, _ in step)) == step:
+        if item_key(entry, tuple(name for name, _ in step)) == step:
             return entry
     return None
 
@@ -175,5 +176,5 @@ def _drop(container: Value, step: str | Item) -> None:
     elif isinstance(container, list):
         names = tuple(name for name, _ in step)
         container[:] = [
-            entry for entry in container if entry != {} and _item_key(entry, names) != step
+            entry for entry in container if entry != {} and item_key(entry, names) != step
         ]

@@ -35,7 +35,7 @@ from typing import Any
 from banlieue.api.meta import Resource, format_time
 from banlieue.sdk.kube import STATUS, AlreadyExists, Conflict, Invalid, Key, NotFound, Obj
 from banlieue.sdk.reconcile import Change
-from banlieue.sdk.testing import field_sets, json_patch, selectors
+from banlieue.sdk.testing import field_sets, json_patch, list_order, selectors
 from banlieue.sdk.testing.memory_cache import MemoryCache
 from banlieue.sdk.testing.plain import clone
 from banlieue.sdk.testing.stored import (
@@ -377,6 +377,7 @@ class MemoryApi:
         for path in changed:
             if path in wanted:
                 field_sets.assign(after.obj, path, wanted[path])
+        list_order.arrange(after.obj, before.obj, part)
         hand_over(before, after, owner)
         owned[owner] = set(wanted)
         wrong = self.schema(call.resource, after.obj)
