@@ -193,6 +193,15 @@ class Stack:
             via=via,
         )
 
+    def node_patcher(self) -> Role:
+        """The node patcher, not started yet; `install` brings nothing of it."""
+        return self._role(
+            "node-patcher",
+            ["node-patcher", "--system-namespace", self.namespace],
+            account="banlieue-node-patcher",
+            via=None,
+        )
+
     def served(self, backend: str, provider: str, namespace: str, workload: str) -> Role:
         """What the operator's Deployment would run for one Provider, by the account it made.
 

@@ -315,6 +315,7 @@ def kinds_labelled(label: str) -> set[str]:
     }
 
 
+@pytest.mark.security("7.1")
 def test_the_node_patcher_comes_without_any_right_on_secrets_and_beside_the_install() -> None:
     resources = {
         resource for it in PATCHER for rule in it.get("rules", ()) for resource in rule["resources"]

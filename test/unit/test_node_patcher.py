@@ -185,7 +185,7 @@ async def test_without_the_right_to_the_kubeconfig_the_cluster_says_who_needs_it
             raise kube.Forbidden(403, "Forbidden", "secrets is forbidden")
 
     world.api.intercept(refuse)
-    assert await world.look() == Result(300.0)
+    assert await world.look() == Result(60.0)
     assert "ServiceAccount banlieue-node-patcher" in world.told
     assert "prod-kubeconfig" in world.told
     assert world.recorder.events[0].key == CLUSTER
@@ -202,13 +202,13 @@ async def test_a_secret_without_a_kubeconfig_is_told_and_not_quoted(
     world: World, data: dict[str, Any]
 ) -> None:
     world.api.put(SECRETS, {"metadata": metadata("prod-kubeconfig"), "data": data})
-    assert await world.look() == Result(300.0)
+    assert await world.look() == Result(60.0)
     assert world.told == "Secret prod-kubeconfig is not used: it has no kubeconfig in key value"
 
 
 async def test_a_kubeconfig_that_is_refused_is_told(world: World) -> None:
     world.workload.failure = KubeconfigError("its server has to be https://...")
-    assert await world.look() == Result(300.0)
+    assert await world.look() == Result(60.0)
     assert world.told.endswith("is not used: its server has to be https://...")
 
 

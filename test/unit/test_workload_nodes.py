@@ -77,6 +77,7 @@ def test_a_token_shows_nowhere() -> None:
     assert WORD not in repr(found)
 
 
+@pytest.mark.security("7.3")
 @pytest.mark.parametrize(
     "user",
     [

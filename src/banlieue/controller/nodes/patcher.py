@@ -30,7 +30,7 @@ CONTROLLER = "node-patcher"
 """Name of the controller in queues, logs and metrics."""
 
 _SOONEST, _LATEST, _PATIENCE = 10.0, 300.0, 6.0
-_UNUSABLE_SECONDS = 300.0
+_UNUSABLE_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
