@@ -298,6 +298,25 @@ async def test_a_lost_machine_object_is_made_again_and_finds_its_vm() -> None:
     assert said(world, "Ready") == ("True", "Ready")
 
 
+@pytest.mark.parametrize("made_of", [{}, {"classRef": {"name": "small"}}], ids=["bare", "class"])
+async def test_a_lost_status_and_a_lost_object_are_made_again_and_find_the_vm(
+    made_of: dict[str, Any],
+) -> None:
+    world = adopting_world(one={}, two={"backend": "that"})
+    vm = legacy(world)
+    adopt(world, vm.uuid, accepted=True, providerRef=pin("one"), **made_of)
+    await world.settle()
+    world.api.drop(THIS, Key(NAMESPACE, "db-1"), force=True)
+    world.api.edit(VIRTUAL_MACHINES, Key(NAMESPACE, "db-1"), lambda obj: obj.pop("status"))
+    world.restart()
+    await world.settle()
+    machine = world.machine()
+    assert machine is not None
+    assert machine["spec"]["adopt"] == {"id": vm.uuid, "accepted": True}
+    assert machine["spec"]["instance"]["uuid"] == vm.uuid
+    assert said(world, "Ready") == ("True", "Ready")
+
+
 async def test_a_pin_edited_after_its_object_was_lost_leaves_no_vm_behind() -> None:
     """The object made again has no identity yet, and its VM was taken over all the same."""
     world = adopting_world(one={}, two={"backend": "that"})
