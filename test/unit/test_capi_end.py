@@ -252,11 +252,11 @@ async def move_away(world: CapiWorld, *, watched: bool, restarts: bool) -> tuple
     await look()
     if world.node():
         world.edit("node-1", lambda it: it["metadata"].update(finalizers=[]))
-        world.api.drop(SIMULATED_MACHINES, NODE)
     await look()
-    world.edit_owner("node-1", lambda it: it["metadata"].update(finalizers=[]))
     world.api.drop(CAPI_MACHINES, NODE)
+    world.edit_owner("node-1", lambda it: it["metadata"].update(finalizers=[]))
     await look()
+    assert (world.node(), world.owner()) == ({}, {})
     return copied
 
 
