@@ -29,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 NAME = "banlieue-provider-simulated-mine"
 GRANT = "banlieue-provider-grant-0123456789abcdef-0"
+SELECTED = {"app.kubernetes.io/component": "provider", "app.kubernetes.io/instance": NAME}
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +56,9 @@ def deployment(namespace: str) -> Object:
         "kind": "Deployment",
         "metadata": {"namespace": namespace, "name": NAME},
         "spec": {
-            "selector": {"matchLabels": {"a": "b"}},
+            "selector": {"matchLabels": dict(SELECTED)},
             "template": {
-                "metadata": {"labels": {"a": "b"}},
+                "metadata": {"labels": dict(SELECTED)},
                 "spec": {
                     "serviceAccountName": NAME,
                     "securityContext": {
@@ -399,6 +400,21 @@ def test_a_pod_is_as_restricted_as_pod_security_says_and_more(
 
 
 @pytest.mark.security("3.4")
+def test_a_deployment_takes_over_no_pods_of_others(walls: Walled, me: Kube) -> None:
+    """Pods without an owner that a selector finds belong to the Deployment from then on."""
+    for labels in ({"app": "web"}, {**SELECTED, "app.kubernetes.io/instance": "web"}):
+        obj = deployment(walls.namespace)
+        obj["spec"]["selector"]["matchLabels"] = labels
+        obj["spec"]["template"]["metadata"]["labels"] = labels
+        with refused("selects the pods of the provider it is called by"):
+            me.create(obj, dry_run=True)
+    obj = deployment(walls.namespace)
+    obj["spec"]["replicas"] = 1000
+    with refused("has one at the most"):
+        me.create(obj, dry_run=True)
+
+
+@pytest.mark.security("3.4")
 def test_a_process_of_a_windows_node_is_refused(walls: Walled, me: Kube) -> None:
     """The API server takes one only with the host's network, which the policy refuses."""
     windows = {"hostProcess": True, "runAsUserName": "NT AUTHORITY\\SYSTEM"}
@@ -430,7 +446,7 @@ def test_what_the_operator_builds_passes(walls: Walled, me: Kube) -> None:
     )
     obj = deployment(walls.namespace)
     obj["spec"] = deployments.spec(
-        spec, account=NAME, image="x:1", arguments=["a"], selected={"a": "b"}, labels={"a": "b"}
+        spec, account=NAME, image="x:1", arguments=["a"], selected=SELECTED, labels=SELECTED
     )
     me.create(obj, dry_run=True)
 

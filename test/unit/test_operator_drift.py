@@ -73,6 +73,24 @@ def _share_host(obj: Obj) -> None:
     obj["spec"]["template"]["spec"]["hostNetwork"] = True
 
 
+def _alias_hosts(obj: Obj) -> None:
+    obj["spec"]["template"]["spec"]["hostAliases"] = [{"ip": "192.0.2.1", "hostnames": ["x"]}]
+
+
+def _pin(obj: Obj) -> None:
+    obj["spec"]["template"]["spec"]["nodeName"] = "node-1"
+
+
+def _unconfine(obj: Obj) -> None:
+    (container,) = obj["spec"]["template"]["spec"]["containers"]
+    container["securityContext"]["seccompProfile"] = {"type": "Unconfined"}
+
+
+def _hook(obj: Obj) -> None:
+    (container,) = obj["spec"]["template"]["spec"]["containers"]
+    container["lifecycle"] = {"preStop": {"sleep": {"seconds": 1}}}
+
+
 def _reselect(obj: Obj) -> None:
     obj["spec"]["selector"]["matchLabels"] = {"app": "other"}
 
@@ -89,6 +107,10 @@ def _reselect(obj: Obj) -> None:
         (DEPLOYMENTS, _scale),
         (DEPLOYMENTS, _add_container),
         (DEPLOYMENTS, _share_host),
+        (DEPLOYMENTS, _alias_hosts),
+        (DEPLOYMENTS, _pin),
+        (DEPLOYMENTS, _unconfine),
+        (DEPLOYMENTS, _hook),
         (DEPLOYMENTS, _reselect),
         (DEPLOYMENTS, _unlabel),
     ],
@@ -249,7 +271,7 @@ async def test_what_a_class_no_longer_says_is_taken_back() -> None:
     template = world.deployment(key)["spec"]["template"]
     assert template["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert "team" not in template["metadata"]["labels"]
-    assert "priorityClassName" not in template["spec"]
+    assert not template["spec"]["priorityClassName"]
 
 
 async def test_a_network_policy_comes_and_goes_with_the_class() -> None:

@@ -17,6 +17,21 @@ _GRACE_SECONDS = 40
 
 _REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 _LIMITS = {"memory": "1Gi"}
+_NO_PROFILES: dict[str, Any] = {"appArmorProfile": None, "seLinuxOptions": None}
+_NOTHING_ELSE: dict[str, Any] = {
+    "initContainers": [],
+    "volumes": [],
+    "resourceClaims": [],
+    "hostAliases": [],
+    "nodeName": "",
+    "hostNetwork": False,
+    "hostPID": False,
+    "hostIPC": False,
+    "shareProcessNamespace": False,
+}
+"""Spelled out, so that somebody's additions are seen and taken back. The admission policy lets the
+operator write no pod that has them."""
+
 _CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
 
 
@@ -98,29 +113,24 @@ def spec(
                     "runAsUser": _USER,
                     "runAsGroup": _USER,
                     "seccompProfile": {"type": "RuntimeDefault"},
+                    "sysctls": [],
+                    **_NO_PROFILES,
                 },
                 "containers": [_container(of_class, image, arguments)],
-                # Spelled out, so that somebody's additions are seen and taken back.
-                "initContainers": [],
-                "volumes": [],
-                "hostNetwork": False,
-                "hostPID": False,
-                "hostIPC": False,
+                **_NOTHING_ELSE,
             },
         },
     }
 
 
 def _placed(of_class: ProviderClassSpec) -> dict[str, Any]:
-    placed: dict[str, Any] = {
+    return {
         "nodeSelector": {"kubernetes.io/os": "linux", **of_class.node_selector},
         "tolerations": [it.to_api() for it in of_class.tolerations] or [dict(_CONTROL_PLANE)],
         "affinity": of_class.affinity.to_api() if of_class.affinity else {},
         "imagePullSecrets": [it.to_api() for it in of_class.image_pull_secrets],
+        "priorityClassName": of_class.priority_class_name or "",
     }
-    if of_class.priority_class_name:
-        placed["priorityClassName"] = of_class.priority_class_name
-    return placed
 
 
 def _container(of_class: ProviderClassSpec, image: str, arguments: Sequence[str]) -> dict[str, Any]:
@@ -146,7 +156,10 @@ def _container(of_class: ProviderClassSpec, image: str, arguments: Sequence[str]
             "privileged": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": None,
+            **_NO_PROFILES,
         },
+        "lifecycle": None,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "command": [],
         "envFrom": [],
