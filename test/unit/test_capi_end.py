@@ -272,6 +272,7 @@ async def move_back(world: CapiWorld, node: Obj, owner: Obj) -> None:
     await world.settle()
 
 
+@pytest.mark.identity("6.4")
 @pytest.mark.parametrize("restarts", [False, True], ids=["", "restarts"])
 @pytest.mark.parametrize("watched", [False, True], ids=["unwatched", "watched"])
 async def test_1_9_a_move_ends_in_the_same_vm_without_a_call_that_changes_anything(
@@ -323,6 +324,7 @@ async def test_a_machine_that_moved_in_mid_creation_ends_in_the_same_vm() -> Non
     assert world.node()["spec"]["instance"]["uuid"] == uuid
 
 
+@pytest.mark.identity("6.4")
 async def test_a_copy_that_is_deleted_before_it_was_renewed_keeps_its_vm() -> None:
     world = await made()
     before = world.every_vm()
