@@ -16,6 +16,7 @@ from banlieue.providers.vsphere.client.rest import Rest
 from banlieue.providers.vsphere.client.session import Session, Timings
 from banlieue.providers.vsphere.client.tags import Tags, may_create
 from banlieue.providers.vsphere.client.transport import operation
+from banlieue.providers.vsphere.hardware.macs import Macs
 from banlieue.providers.vsphere.images.images import Images
 from banlieue.providers.vsphere.models import VSphereMachineSpec
 from banlieue.providers.vsphere.places import domains, sight
@@ -123,12 +124,14 @@ class VSphereDriver:
             monotonic=monotonic,
         )
         offers = Offers(session=session, monotonic=monotonic, max_age=age)
+        macs = Macs(session=session, creates=creates, monotonic=monotonic)
         self._work = Work(
             session=session,
             records=self._records,
             watcher=self._watcher,
             machines=self._machines,
             offers=offers,
+            macs=macs,
             monotonic=monotonic,
         )
         self._restarts = Restarts(
@@ -163,6 +166,7 @@ class VSphereDriver:
                 offers=offers,
                 home=Home.of(settings or {}),
                 spreading=self._spreading,
+                macs=macs,
             ),
             work=self._work,
             monotonic=monotonic,

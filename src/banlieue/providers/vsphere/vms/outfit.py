@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.creates import Create, Creates
 from banlieue.providers.vsphere.client.session import Session
+from banlieue.providers.vsphere.hardware.macs import Macs
 from banlieue.providers.vsphere.places import placement
 from banlieue.providers.vsphere.places.folders import Folders, Home
 from banlieue.providers.vsphere.places.inventory import Cluster, Inventory, InventoryCache
@@ -35,6 +36,7 @@ class Outfit:
     offers: Offers
     home: Home
     spreading: Spreading
+    macs: Macs
 
     def prepare(self, plan: Plan, now: float) -> tuple[Clone, Create]:
         """What to send for a plan; raises what is wrong with it before anything is sent.
@@ -57,6 +59,7 @@ class Outfit:
             home=self.home,
             able=self._able(plan, places, cluster),
         )
+        self.macs.check(plan, zip(plan.nics, target.networks, strict=True))
         request = clone.build(plan, target, template, self.offers.pci(plan, cluster))
         create = Create(
             name=plan.ref.name,

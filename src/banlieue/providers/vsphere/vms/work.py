@@ -14,6 +14,7 @@ from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import Found, moid, read
 from banlieue.providers.vsphere.hardware import cards, devices
 from banlieue.providers.vsphere.hardware.diskwork import DEVICES, MOVES, DiskWork
+from banlieue.providers.vsphere.hardware.macs import Macs
 from banlieue.providers.vsphere.places import placement
 from banlieue.providers.vsphere.places.inventory import Network
 from banlieue.providers.vsphere.places.offers import Offers
@@ -35,7 +36,7 @@ from banlieue.providers.vsphere.watching.records import (
 )
 from banlieue.providers.vsphere.watching.watcher import Watcher
 from banlieue.sdk.driver import DiskState, MachineRef, NicPlan, Task
-from banlieue.sdk.errors import FieldLacks, Foreign, NeedsOperator, Transient
+from banlieue.sdk.errors import FieldLacks, Foreign, InvalidSpec, NeedsOperator, Transient
 
 SHUTDOWN = "shutdown-"
 """What the handle of a guest shutdown begins with; the vCenter has no task for it."""
@@ -69,6 +70,7 @@ class Work:
     machines: Machines
     monotonic: Callable[[], float]
     offers: Offers
+    macs: Macs
     leaving: Callable[[str, str], object] = field(default=lambda *_: None)
     """Told the UUID and id of a VM right before it is destroyed."""
     disks: DiskWork = field(init=False)
@@ -97,14 +99,21 @@ class Work:
         if plan.power_only:
             return None if record.power == _POWER[plan.power] else self._power(plan, record)
         found = self.disks.step(plan, live)
-        step = found.task or self._interfaces(plan, live)
+        refused: FieldLacks | None = None
+        try:
+            step = found.task or self._interfaces(plan, live)
+        except FieldLacks as error:
+            step, refused = None, error  # of no concern to anything but its card
         if step is not None:
             return step
         if record.power != _POWER[plan.power] and not found.holds_start:
             return self._power(plan, record)
         if found.blocked is not None:
             raise found.blocked
-        return self._running(plan, live)
+        step = self._running(plan, live)
+        if step is None and refused is not None:
+            raise refused
+        return step
 
     def _running(self, plan: Plan, live: Live) -> Task | None:
         """What is left to do for a VM whose power is as it should be."""
@@ -159,6 +168,11 @@ class Work:
             raise NeedsOperator(
                 Reason.RESTART_REQUIRED, "interfaces of a suspended VM cannot be changed; wake it"
             )
+        new = set(change.names.values()) - set(ours.values())
+        try:
+            self.macs.check(plan, ((nic, find(nic)) for nic in plan.nics if nic.name in new))
+        except (NeedsOperator, InvalidSpec) as error:
+            raise FieldLacks("networkInterfaces", error.reason, error.message) from error
         option = vim.option.OptionValue(key=NICS_KEY, value=cards.encode({**left, **change.names}))
         spec = vim.vm.ConfigSpec(
             deviceChange=list(change.edits),
