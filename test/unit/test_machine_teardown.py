@@ -129,3 +129,31 @@ async def test_a_paused_provider_changes_no_finalizer(bench: MachineBench) -> No
     bench.delete(mode="Release")
     await bench.run()
     assert bench.machine()["metadata"]["finalizers"]
+
+
+async def test_a_machine_whose_end_was_decided_is_left_alone_until_it_is_deleted(
+    bench: MachineBench,
+) -> None:
+    """Its controller deletes it next; a status in between would only be in the way."""
+    bench.make_machine()
+    await bench.run()
+    before = bench.machine()["status"]
+
+    def decide(obj: Obj) -> None:
+        obj["spec"].update(teardown={"mode": "Destroy", "uid": obj["metadata"]["uid"]})
+        obj["metadata"]["generation"] += 1
+
+    bench.api.edit(SIMULATED_MACHINES, MACHINE, decide)
+    result = await bench.reconciler.reconcile(MACHINE)
+    assert result.requeue_after is not None
+    assert result.requeue_after <= 2
+    assert bench.machine()["status"] == before
+
+    bench.clock.advance(result.requeue_after)
+    await bench.run()
+    generation = bench.machine()["metadata"]["generation"]
+    assert bench.machine()["status"]["observedGeneration"] == generation, "not for ever"
+
+    bench.api.drop(SIMULATED_MACHINES, MACHINE)
+    await bench.run()
+    assert bench.vms() == []

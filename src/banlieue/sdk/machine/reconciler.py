@@ -139,6 +139,8 @@ class MachineReconciler:
         if paused is not None:
             await self._write(scope, report.paused_status(machine, paused, self.ctx.clock.now()))
             return Result()
+        if (soon := teardown.about_to_end(scope)) is not None:
+            return Result(soon)
         return await self._pass(scope)
 
     async def _pass(self, scope: Scope) -> Result:

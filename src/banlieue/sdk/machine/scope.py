@@ -47,6 +47,7 @@ class Memory:
     seed_tries: int = 0
     seed_failures: int = 0
     seed_rests_until: float = 0.0
+    ends_by: float | None = None
     secrets: dict[str, str] = field(default_factory=dict)
 
 

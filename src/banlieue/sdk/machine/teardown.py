@@ -25,6 +25,28 @@ from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.powers import DiskDetacher, MarkRemover
 
 _SOON = 0.2
+_DECIDED = 2.0
+"""Seconds in which an object is deleted once it was decided what becomes of its VM."""
+
+
+def about_to_end(scope: Scope) -> float | None:
+    """How long to leave alone a machine that its controller is about to delete; None when not.
+
+    The controller writes down what becomes of the VM, then deletes the object. A pass in between
+    would write a status that the deletion overtakes, and look at the backend twice.
+    """
+    machine, memory, now = scope.machine, scope.memory, scope.ctx.clock.monotonic()
+    intent = machine.spec.teardown
+    decided = intent is not None and intent.uid == machine.metadata.uid
+    if not decided or machine.spec.virtual_machine_ref is None or _is_leaving(scope):
+        memory.ends_by = None
+        return None
+    memory.ends_by = now + _DECIDED if memory.ends_by is None else memory.ends_by
+    return memory.ends_by - now if now < memory.ends_by else None
+
+
+def _is_leaving(scope: Scope) -> bool:
+    return scope.machine.metadata.deletion_timestamp is not None
 
 
 async def check_paused(scope: Scope) -> Outcome:
