@@ -16,7 +16,7 @@ from banlieue.controller.moves import course, steps, wishes
 from banlieue.controller.moves.begin import begin
 from banlieue.controller.moves.course import Next, Step
 from banlieue.controller.moves.previous import tend_previous
-from banlieue.controller.moves.steps import Trip
+from banlieue.controller.moves.trip import Trip
 from banlieue.controller.vm.scope import Scope
 from banlieue.sdk.conditions import Finding, false, true
 from banlieue.sdk.kube import Conflict, Key, NotFound
