@@ -233,21 +233,20 @@ async def _beside(tools: Tools, resource: Resource, namespace: str) -> list[Obj]
     if not resource.namespaced:
         return await _static_cluster_wide(tools, resource)
     # Operators of earlier versions labelled their grants as such, and as nothing else.
-    selectors = (leftovers.SELECTOR, f"{names.LABEL_GRANT}=true")
-    found = [
-        obj
-        for selector in selectors[: 2 if resource.kind in _OF_GRANTS else 1]
-        for obj in await tools.patiently(
-            lambda selector=selector: tools.cluster.list(resource, label_selector=selector)
-        )
-    ]
+    found = await _labelled(tools, resource, leftovers.SELECTOR)
+    if resource.kind in _OF_GRANTS:
+        found += await _labelled(tools, resource, f"{names.LABEL_GRANT}=true")
     return [it for it in found if it["metadata"]["namespace"] != namespace]
 
 
-async def _static_cluster_wide(tools: Tools, resource: Resource) -> list[Obj]:
-    found = await tools.patiently(
-        lambda: tools.cluster.list(resource, label_selector=leftovers.SELECTOR)
+async def _labelled(tools: Tools, resource: Resource, selector: str) -> list[Obj]:
+    return list(
+        await tools.patiently(lambda: tools.cluster.list(resource, label_selector=selector))
     )
+
+
+async def _static_cluster_wide(tools: Tools, resource: Resource) -> list[Obj]:
+    found = await _labelled(tools, resource, leftovers.SELECTOR)
     return [it for it in found if leftovers.is_static(it)]
 
 
