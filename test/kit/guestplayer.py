@@ -113,12 +113,23 @@ class GuestPlayer:
 
     def _play(self) -> None:
         while not self._over.wait(_PAUSE):
-            for vcenter in self._vcenters:
-                try:
-                    seen = {it.instance_uuid: it for it in vcenter.vms() if not it.template}
-                except (OSError, ControlError):
-                    continue  # a vCenter that is down for a moment takes no guest down
-                self._look(vcenter, seen)
+            try:
+                self._play_all()
+            # A player that ended would leave all guests silent, and nobody would know why.
+            except Exception as error:  # noqa: BLE001 - top of a loop
+                self._note(f"{type(error).__name__}: {error}")
+
+    def _play_all(self) -> None:
+        for vcenter in self._vcenters:
+            try:
+                seen = {it.instance_uuid: it for it in vcenter.vms() if not it.template}
+            except (OSError, ControlError):
+                continue  # a vCenter that is down for a moment takes no guest down
+            self._look(vcenter, seen)
+
+    def _note(self, error: str) -> None:
+        if error not in self.errors:
+            self.errors.append(error)
 
     def _look(self, vcenter: VCSimControl, seen: dict[str, Machine]) -> None:
         for uuid, machine in seen.items():
@@ -143,8 +154,7 @@ class GuestPlayer:
             guest.trouble = f"{type(error).__name__}: {error}"
         except (SeedError, WorkloadApiError, ControlError) as error:
             guest.trouble = str(error)
-            if str(error) not in self.errors:
-                self.errors.append(str(error))
+            self._note(str(error))
 
     # The first boot
 

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import ssl
+import warnings
 from datetime import UTC, datetime
 from hashlib import sha256
 from http.client import HTTPSConnection
@@ -134,6 +135,9 @@ def join(discovery: Discovery) -> WorkloadClient:
 
 def public_key_hash(certificate: str) -> str:
     """How kubeadm pins a CA."""
-    key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+    with warnings.catch_warnings():
+        # Cluster API gives its CAs the serial number 0, which the library does not like.
+        warnings.simplefilter("ignore")
+        key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
     data = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{sha256(data).hexdigest()}"

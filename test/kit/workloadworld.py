@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from pyVmomi import vim
 
 from hack.cluster.clusterapi.clusterctl import Clusterctl
 from test.kit.guestplayer import KUBERNETES_KEY, GuestPlayer
@@ -22,22 +23,24 @@ from test.kit.ports import free_port
 from test.kit.stack import condition, credentials, is_ready, provider, vm_image
 from test.kit.vcsim import VCSim
 from test.kit.vcsim_values import Machine
+from test.kit.vsphere_client import VSphereClient
 from test.kit.waiting import wait_until
 from test.kit.workloadapi import WorkloadApi
+from test.kit.workloadground import Ground
 
 Object = dict[str, Any]
 
 OLD: Final = "v1.34.0"
 NEW: Final = "v1.34.1"
 IMAGES: Final = {OLD: "nodes-old", NEW: "nodes-new"}
-"""VMImage by the Kubernetes version it carries."""
+"""VMImage and its template, by the Kubernetes version it carries."""
 MACHINES: Final = "machines.cluster.x-k8s.io"
 CLUSTERS: Final = "clusters.cluster.x-k8s.io"
 PLANES: Final = "kubeadmcontrolplanes"
 SETS: Final = "machinedeployments"
 OURS: Final = "vspheremachines"
 
-_TEMPLATES: Final = {OLD: "ubuntu", NEW: "debian"}
+_ORIGINAL: Final = "ubuntu"
 _PROVIDERS: Final = "providers.banlieue.io"
 _READY_SECONDS: Final = 180.0
 
@@ -226,16 +229,16 @@ class Workload:
 
 @contextmanager
 def workload_world(
-    kube: Kube, host: str, directory: Path, providers: Sequence[str] = ("east", "west")
+    ground: Ground, directory: Path, providers: Sequence[str] = ("east", "west")
 ) -> Iterator[WorkloadWorld]:
     """Bring up the vCenters and register them; everything is gone when the block ends.
 
     Args:
-        kube: An administrator of a management cluster that has banlieue.
-        host: Address of this host that pods reach.
+        ground: Where they are managed.
         directory: Where logs go.
         providers: Names of the Providers.
     """
+    kube, host = ground.kube, ground.host
     with ExitStack() as stack:
         vcenters = {}
         for name in providers:
@@ -248,8 +251,9 @@ def workload_world(
             )
             kube.apply(made)
             stack.callback(_remove, kube, name)
-        for version, image in IMAGES.items():
-            kube.apply(vm_image({"vsphere": _TEMPLATES[version]}, name=image))
+            ground.serve(name)
+        for image in IMAGES.values():
+            kube.apply(vm_image({"vsphere": image}, name=image))
             stack.callback(kube.delete, "vmimages", image)
         workload = stack.enter_context(WorkloadApi(directory, host))
         domains = {name: _domain(kube, name) for name in providers}
@@ -323,10 +327,15 @@ def _vcenter(directory: Path, host: str) -> Iterator[VCSim]:
     # The address may serve several simulators at once.
     listen = ("-l", f"{host}:{free_port()}")
     directory.mkdir(parents=True)
-    with VCSim(directory, templates=list(_TEMPLATES.values()), arguments=listen) as vcenter:
+    with VCSim(directory, templates=[_ORIGINAL], arguments=listen) as vcenter:
         vcenter.url = f"https://{listen[1]}/sdk"
-        for version, template in _TEMPLATES.items():
-            vcenter.change_vm(template, extra_config={KUBERNETES_KEY: version})
+        with VSphereClient(vcenter.url) as admin:
+            admin.login(vcenter.username, vcenter.password)
+            for version, name in IMAGES.items():
+                # The clones of a template take over what is said in it.
+                said = {KUBERNETES_KEY: version}
+                made = vcenter.create_foreign_vm(name, copy_of=_ORIGINAL, extra_config=said)
+                admin.reference(vim.VirtualMachine, made.mo_ref).MarkAsTemplate()
         yield vcenter
 
 

@@ -1,0 +1,98 @@
+"""What a workload cluster can be managed by: pods of a cluster with a node, or bare processes."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hack.cluster.clusterapi.clusterctl import Clusterctl
+from hack.cluster.clusterapi.install import kept_repository
+from hack.cluster.clusterapi.repository import PROVIDER
+from test.kit.capimanagers import CapiManagers
+from test.kit.controlplane import ControlPlane
+from test.kit.kube import Kube
+from test.kit.managementcluster import INVENTORY, NAMESPACE, Management
+from test.kit.ports import LOOPBACK
+from test.kit.stack import Stack
+
+VARIABLE: Final = "E2E_WORKLOAD"
+"""`processes`: no pods, no node, no clusterctl but for its templates; for a machine with work."""
+
+_PROVIDERS: Final = "providers.banlieue.io"
+_SECONDS: Final = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A management API with Cluster API and banlieue at work.
+
+    Attributes:
+        kube: An administrator of it.
+        clusterctl: With the release of this tree in its repository.
+        host: Address of this host that everybody at work there reaches.
+        serve: Sees to it that a Provider that was made is served.
+        pods: Whether they are pods.
+        stack: Our roles, where all are processes.
+        plane: The control plane, there.
+        managers: The managers of Cluster API, there.
+    """
+
+    kube: Kube
+    clusterctl: Clusterctl
+    host: str
+    serve: Callable[[str], None]
+    pods: bool = True
+    stack: Stack | None = None
+    plane: ControlPlane | None = None
+    managers: CapiManagers | None = None
+
+
+def of_processes() -> bool:
+    """Whether processes were asked for."""
+    return os.environ.get(VARIABLE) == "processes"
+
+
+@contextmanager
+def pods_ground(management: Management) -> Iterator[Ground]:
+    """What `clusterctl init` left."""
+    with Kube(management.cluster.kubeconfig) as kube:
+        if not kube.find(INVENTORY, PROVIDER, NAMESPACE):
+            management.clusterctl.init()
+        for name in ("banlieue-controller", "banlieue-operator"):
+            kube.wait_for(
+                "deployments.apps",
+                name,
+                NAMESPACE,
+                until=lambda it: (it.get("status") or {}).get("availableReplicas") == 1,
+                timeout=_SECONDS,
+                what="available",
+            )
+        yield Ground(kube, management.clusterctl, management.cluster.host_address, lambda _: None)
+
+
+@contextmanager
+def processes_ground(directory: Path) -> Iterator[Ground]:
+    """A bare control plane, the managers and our roles as processes, each with its own rights."""
+    with ExitStack() as exits:
+        plane = exits.enter_context(ControlPlane(directory / "plane"))
+        managers = exits.enter_context(CapiManagers(plane, directory))
+        stack = exits.enter_context(Stack(plane, directory))
+        stack.install()
+        stack.controller().start()
+        stack.operator("--image", "localhost/banlieue:dev").start()
+
+        def serve(provider: str) -> None:
+            found = plane.kube.wait_for(
+                _PROVIDERS, provider, NAMESPACE, until=_workload, timeout=_SECONDS, what="manned"
+            )
+            stack.served("vsphere", provider, NAMESPACE, _workload(found)).start(ready=False)
+
+        clusterctl = Clusterctl(kept_repository())
+        yield Ground(plane.kube, clusterctl, LOOPBACK, serve, False, stack, plane, managers)
+
+
+def _workload(provider: dict[str, Any]) -> str:
+    status = provider.get("status") or {}
+    return str((status.get("workload") or {}).get("name") or "")
