@@ -170,14 +170,13 @@ def test_a_node_gets_its_id_once_the_kubeconfig_may_be_read(
     before = control_plane.audit_position()
     role.start()
 
-    def told() -> list[Object]:
-        return [
-            it
-            for it in kube.list("events.events.k8s.io", tenant)
-            if it["reason"] == "NodeNotIdentified"
-        ]
+    def told(reason: str) -> list[Object]:
+        events = kube.list("events.events.k8s.io", tenant)
+        return [it for it in events if it["reason"] == reason]
 
-    (refusal,) = wait_until(told, SECONDS, "the Cluster to say who needs the kubeconfig")
+    (refusal,) = wait_until(
+        lambda: told("NodeNotIdentified"), SECONDS, "the Cluster to say who needs the kubeconfig"
+    )
     assert f"ServiceAccount {ACCOUNT}" in refusal["note"]
     assert refusal["regarding"]["kind"] == "Cluster"
     for obj in grant(tenant, installed_in):
@@ -197,6 +196,8 @@ def test_a_node_gets_its_id_once_the_kubeconfig_may_be_read(
         return str(kube.get("nodes", "swapped")["spec"].get("providerID", ""))
 
     assert wait_until(provider_id, SECONDS, "the Node to be told") == f"vsphere://{UUID}"
+    (done,) = wait_until(lambda: told("NodeIdentified"), SECONDS, "the Machine to say so")
+    assert (done["regarding"]["kind"], done["regarding"]["name"]) == ("Machine", "worker")
     for name in ("bystander", "nameless"):
         assert "providerID" not in kube.get("nodes", name)["spec"]
     role.stop()
