@@ -6,6 +6,7 @@ import pytest
 
 from banlieue.providers.vsphere.backend import BACKEND
 from banlieue.providers.vsphere.driver import VSphereDriver
+from banlieue.providers.vsphere.vms import machines
 from banlieue.sdk.testing.conformance_target import Bench, seen
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
 from test.kit.waiting import wait_until
@@ -40,3 +41,21 @@ def test_a_vm_that_goes_right_after_it_was_watched_is_looked_for(tmp_path: Path)
         found = driver.observe(seen(plan, state))
         assert found is not None
         assert found.backend_id == again.mo_ref
+
+
+def test_a_vm_that_a_search_does_not_tell_of_is_the_machines_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vCenter that destroys a VM finds it no more by its UUID and still shows it by its id."""
+    with vsphere_target(tmp_path) as target, BACKEND.connect(target.connection()) as driver:
+        bench = Bench(target, driver)
+        plan = bench.plan()
+        ref = seen(plan, bench.ensure(plan))
+        with monkeypatch.context() as patch:
+            patch.setattr(machines, "find_by_uuid", lambda *_: ())
+            bench.finish(driver.delete(ref))
+            state = driver.observe(ref)
+            assert state is not None
+            assert state.uuid == plan.ref.uuid
+        bench.delete(ref, plan)
+        assert bench.look(ref) is None
