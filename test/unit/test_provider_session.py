@@ -12,7 +12,7 @@ from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities, Provider
 from banlieue.sdk.calls import CallPool
 from banlieue.sdk.driver import About, Connection, Driver
-from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachable
+from banlieue.sdk.errors import DriverError, NeedsOperator, NotYet, Transient, Unreachable
 from banlieue.sdk.kube import Key
 from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider.feed import FeedLoop
@@ -287,6 +287,21 @@ async def test_errors_that_are_answers_never_open_the_breaker(bench: Bench) -> N
         with pytest.raises(Transient):
             await bench.about()
     assert bench.endpoint.calls["about"] == 20
+
+
+async def test_to_be_told_later_is_no_answer_of_the_endpoint(bench: Bench) -> None:
+    """Nobody was asked: an outage must not go unseen because of it."""
+    await bench.session.connect(connection())
+
+    def later(_driver: object) -> None:
+        raise NotYet
+
+    bench.endpoint.fail["about"] = Unreachable("no route")
+    for _ in range(5):
+        await bench.fail(1)
+        with pytest.raises(Transient):
+            await bench.session.call(later)
+    assert bench.session.breaker.is_open
 
 
 async def test_a_defect_during_a_probe_does_not_block_the_next(bench: Bench) -> None:

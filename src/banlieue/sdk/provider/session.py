@@ -15,7 +15,7 @@ from banlieue.api.v1alpha1.provider import Provider, ProviderMode
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.calls import PoolClosedError
 from banlieue.sdk.driver import About, Connection, Driver, FailureDomain
-from banlieue.sdk.errors import DriverError, NeedsOperator, Unreachable
+from banlieue.sdk.errors import DriverError, NeedsOperator, NotYet, Unreachable
 from banlieue.sdk.kube import Key
 from banlieue.sdk.powers import ChangeFeed, Changes
 from banlieue.sdk.provider.breaker import Breaker, Permit
@@ -292,6 +292,9 @@ class ProviderSession:
             raise Unreachable(f"the endpoint gave no answer within {timeout:.0f} s") from None
         except Unreachable:
             self._silent(began)
+            raise
+        except NotYet:
+            self.breaker.abandoned()  # nobody was asked
             raise
         except DriverError:
             self._answered()

@@ -41,7 +41,7 @@ _SIGHT_SECONDS = 60.0
 _FRESH_SECONDS = 600.0
 
 _KEPT = 16
-_MOMENT = 2.0
+_MOMENT = 1.0
 """Seconds for which a VM that was read, and of which nothing was told since, is as it was."""
 
 
