@@ -7,7 +7,7 @@ the processes themselves, on loopback.
 import base64
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from test.kit.yaml_text import yaml_documents
 Object = dict[str, Any]
 
 _READY_SECONDS: Final = 180.0
-_DEFAULTED: Final = re.compile(r"\$\{\w+:=([^}]*)\}")
+_DEFAULTED: Final = re.compile(r"\$\{(\w+):=([^}]*)\}")
 _FIRST: Final = ("Namespace", "ServiceAccount", "Role", "RoleBinding")
 _ALSO: Final = ("ClusterRole", "ClusterRoleBinding")
 _HOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -56,20 +56,26 @@ class CapiManagers:
 
     Attributes:
         users: What the API server calls each, by the name of its program.
+        metrics: The URL of the metrics of each, by the name of its program.
     """
 
-    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+    def __init__(
+        self, plane: ControlPlane, directory: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         """Describe them; the `with` block installs, starts and ends them.
 
         Args:
             plane: A control plane that is started.
             directory: Where logs and certificates go.
+            variables: What `clusterctl init` would find in its environment, such as feature gates.
 
         Raises:
             ToolError: A program is not built.
             RepositoryError: The components cannot be rendered.
         """
         self.users: dict[str, str] = {}
+        self.metrics: dict[str, str] = {}
+        self._variables = variables or {}
         self._plane, self._directory = plane, directory
         self._authority = Authority("webhooks of Cluster API")
         self._processes: list[tuple[Process, int]] = []
@@ -125,7 +131,9 @@ class CapiManagers:
 
     def _components(self, part: _Part) -> list[Object]:
         (path,) = (self._repository / part.folder).glob(f"*/{part.file}")
-        text = _DEFAULTED.sub(r"\1", path.read_text(encoding="utf-8"))
+        text = _DEFAULTED.sub(
+            lambda it: self._variables.get(it[1], it[2]), path.read_text(encoding="utf-8")
+        )
         return [it for it in yaml_documents(text) if it]
 
     def _install(self, part: _Part, objects: Iterable[Object], port: int) -> None:
@@ -146,6 +154,8 @@ class CapiManagers:
         spec = deployment["spec"]["template"]["spec"]
         account = spec["serviceAccountName"]
         given = (it for it in spec["containers"][0]["args"] if it.startswith("--feature-gates"))
+        diagnostics = f"{LOOPBACK}:{free_port()}"
+        self.metrics[part.binary] = f"http://{diagnostics}/metrics"
         process = Process(
             part.binary,
             [
@@ -155,7 +165,7 @@ class CapiManagers:
                 f"--webhook-port={port}",
                 f"--webhook-cert-dir={self._certificates}",
                 f"--health-addr={LOOPBACK}:{free_port()}",
-                f"--diagnostics-address={LOOPBACK}:{free_port()}",
+                f"--diagnostics-address={diagnostics}",
                 "--insecure-diagnostics=true",
                 "--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields",
             ],
