@@ -5,7 +5,8 @@ what a machine leaves behind there is seen.
 """
 
 import base64
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from test.kit.kube import Kube, Object
 from test.kit.managementcluster import Management
 from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
 from test.kit.stack import condition, credentials, is_ready, provider, vm_image
+from test.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 pytest_plugins = ["test.kit.fixtures_clusterctl"]
@@ -25,6 +27,7 @@ pytest_plugins = ["test.kit.fixtures_clusterctl"]
 CLUSTERS: Final = "clusters.cluster.x-k8s.io"
 MACHINES: Final = "machines.cluster.x-k8s.io"
 NODES: Final = "simulatedmachines"
+CLAIMS: Final = "ipaddressclaims.ipam.cluster.x-k8s.io"
 PROVIDERS: Final = "providers.banlieue.io"
 CLUSTER: Final = "prod"
 LABELS: Final = {"cluster.x-k8s.io/cluster-name": CLUSTER}
@@ -50,9 +53,11 @@ class Place:
         """UUIDs of all VMs on the hypervisor."""
         return sorted(vm.uuid for vm in self.world.target().vms())
 
-    def add(self, name: str, **spec: object) -> None:
+    def add(self, name: str, nics: Sequence[object] = (), **spec: object) -> None:
         """A Machine, and the machine object it refers to, as a template's user makes them."""
         made = ours("SimulatedMachine", name, **template())
+        if nics:
+            made["spec"]["networkInterfaces"] = list(nics)
         made["metadata"]["labels"] = LABELS
         self.kube.create(made, self.tenant)
         reference = infrastructure("SimulatedMachine", name)
@@ -197,6 +202,46 @@ def test_a_machine_becomes_a_vm_and_takes_it_along_when_it_goes(place: Place) ->
     assert place.node("stray") == untouched
     kube.delete(NODES, "stray", tenant)
     kube.wait_gone(NODES, "stray", tenant, timeout=SECONDS)
+
+
+def test_an_address_from_a_pool_comes_and_goes_by_the_contract_of_ipam(place: Place) -> None:
+    """The pool's own controller is played here; core checks what it and we write."""
+    kube, tenant = place.kube, place.tenant
+    pool = {"apiGroup": "ipam.example.com", "kind": "LabPool", "name": "lab"}
+    subnet = {"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "pool": pool}
+    network = {"name": "lan", "target": {"network": "lan"}, "subnets": [subnet]}
+    kube.patch(
+        PROVIDERS, "north", {"spec": {"capabilities": {"networkClasses": [network]}}}, tenant
+    )
+    kube.create(bootstrap_data("pooled-data"), tenant)
+    wish = {"family": "IPv4", "source": "pool"}
+    nic = {"name": "eth0", "networkClass": "lan", "ipam": [wish]}
+    place.add("pooled", [nic], bootstrap={"dataSecretName": "pooled-data"})
+
+    (claim,) = wait_until(lambda: kube.list(CLAIMS, tenant), SECONDS, "an address is claimed")
+    name = claim["metadata"]["name"]
+    assert claim["spec"] == {"clusterName": CLUSTER, "poolRef": pool}
+    told = place.wait("pooled", "AddressPending")
+    assert name in json.dumps(told["status"]["conditions"])
+    assert place.vms() == []
+    address = {"address": "10.0.0.77", "prefix": 24, "gateway": "10.0.0.1"}
+    kube.create(
+        {
+            "apiVersion": "ipam.cluster.x-k8s.io/v1beta2",
+            "kind": "IPAddress",
+            "metadata": {"name": name},
+            "spec": {"claimRef": {"name": name}, "poolRef": pool, **address},
+        },
+        tenant,
+    )
+    given = {"status": {"addressRef": {"name": name}}}
+    kube.patch(CLAIMS, name, given, tenant, subresource="status")
+    node = kube.wait_for(NODES, "pooled", tenant, until=is_ready, timeout=SECONDS, what="Ready")
+    assert node["spec"]["networkInterfaces"][0]["ipam"] == [{**wish, **address}]
+
+    kube.delete(MACHINES, "pooled", tenant)
+    kube.wait_gone(MACHINES, "pooled", tenant, timeout=SECONDS)
+    assert (place.vms(), kube.list(CLAIMS, tenant)) == ([], [])
 
 
 def initialized(owner: Object) -> bool:

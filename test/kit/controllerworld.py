@@ -339,7 +339,8 @@ class ControllerWorld:
                     await provider.step(key)
         for provider in self.providers:
             provider.publish()
-        return any([step() for step in self.others]) or bool(due)
+        done = [step() for step in self.others]
+        return any(done) or bool(due)
 
     def _enqueue(self, controller: str, request: Request) -> None:
         target = (controller, request.key)

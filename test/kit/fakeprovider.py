@@ -152,18 +152,9 @@ class FakeProvider:
         spec = obj["spec"]
         vm = next((it for it in self.vms if it.uuid == spec["instance"]["uuid"]), None)
         domain = spec["placement"]["failureDomain"]
-        if vm is None and spec.get("providerID"):
-            body = conditions(Ready=("False", "VMMissing", "it is gone"))
-            since = (obj.get("status") or {}).get("missing") or {"since": "2026-01-01T00:00:00Z"}
-            await self._status(key, obj, {**body, "missing": since} if self.proves else body)
-            return
-        if vm is None and domain in self.full:
-            body = conditions(Ready=("False", "InsufficientCapacity", "no room"))
-            body["createRefused"] = {"failureDomain": domain, "reason": "InsufficientCapacity"}
-            await self._status(key, obj, body)
-            return
-        if _unclaimed(spec):
-            await self._status(key, obj, conditions(Ready=("False", "AddressPending")))
+        hindered = self._hindered(obj, domain) if vm is None else None
+        if hindered is not None:
+            await self._status(key, obj, hindered)
             return
         if vm is None:
             owner = Owner(
@@ -197,6 +188,23 @@ class FakeProvider:
         if not self.boots:
             body |= conditions(Ready=("False", "ProvisioningFailed", "it does not start"))
         await self._status(key, obj, body)
+
+    def _hindered(self, obj: Obj, domain: str) -> dict[str, Any] | None:
+        """What the status says where no VM is made, None where one is."""
+        spec = obj["spec"]
+        if spec.get("providerID"):
+            body = conditions(Ready=("False", "VMMissing", "it is gone"))
+            since = (obj.get("status") or {}).get("missing") or {"since": "2026-01-01T00:00:00Z"}
+            return {**body, "missing": since} if self.proves else body
+        if _unclaimed(spec):
+            return conditions(Ready=("False", "AddressPending"))
+        if domain in self.full:
+            body = conditions(Ready=("False", "InsufficientCapacity", "no room"))
+            return {
+                **body,
+                "createRefused": {"failureDomain": domain, "reason": "InsufficientCapacity"},
+            }
+        return None
 
     def _ready(self, vm: Vm, spec: dict[str, Any]) -> dict[str, Any]:
         role = "Incoming" if vm.incoming else "Current"

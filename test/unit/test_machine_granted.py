@@ -151,7 +151,7 @@ async def test_between_passes_nothing_is_asked_for_but_the_secret() -> None:
     # What is refused gets no further than the first that looks.
     bench.api.intercept(lambda call, _moment: others.append(call))
     next_pass = 25.0
-    pauses = []
+    pauses: list[float] = []
     while sum(pauses) + 5 < next_pass:
         pauses += list(await bench.pauses(1))
     assert bench.asked - asked == len(pauses) >= 4
