@@ -7,6 +7,7 @@ The other one is a bare API server with the kinds and clusterctl's record of wha
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,7 +71,9 @@ def move(clusterctl: Clusterctl, namespace: str, target: ControlPlane) -> None:
 
 def bring_back(clusterctl: Clusterctl, directory: Path) -> None:
     """Make everything again that was saved, without status and with new uids."""
-    clusterctl.run(
+    # It takes only one kubeconfig here, the target's, which has to be reached without a proxy, too.
+    hosts = {"NO_PROXY": clusterctl.environment()["NO_PROXY"]}
+    replace(clusterctl, kubeconfig=None, variables=hosts).run(
         "move", f"--from-directory={directory}", f"--to-kubeconfig={clusterctl.kubeconfig}"
     )
 

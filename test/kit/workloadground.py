@@ -9,18 +9,21 @@ from typing import Any, Final
 
 from hack.cluster.clusterapi.clusterctl import Clusterctl
 from hack.cluster.clusterapi.install import kept_repository
-from hack.cluster.clusterapi.repository import PROVIDER
+from hack.cluster.clusterapi.repository import PROVIDER, Upstream
 from test.kit.capimanagers import CapiManagers
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube
-from test.kit.managementcluster import INVENTORY, NAMESPACE, Management
+from test.kit.managementcluster import INVENTORY, NAMESPACE, VERSION, Management
 from test.kit.ports import LOOPBACK
 from test.kit.stack import Stack
+from test.kit.yaml_text import yaml_documents
 
 VARIABLE: Final = "E2E_WORKLOAD"
-"""`processes`: no pods, no node, no clusterctl but for its templates; for a machine with work."""
+"""`pods`: on the cluster of the clusterctl tests; else processes, which take no node."""
 
 _PROVIDERS: Final = "providers.banlieue.io"
+_MOVED: Final = ("cluster.x-k8s.io", "infrastructure.banlieue.io")
+_KUBEADM: Final = "capi-kubeadm"
 _SECONDS: Final = 180.0
 
 
@@ -49,9 +52,9 @@ class Ground:
     managers: CapiManagers | None = None
 
 
-def of_processes() -> bool:
-    """Whether processes were asked for."""
-    return os.environ.get(VARIABLE) == "processes"
+def of_pods() -> bool:
+    """Whether pods were asked for."""
+    return os.environ.get(VARIABLE) == "pods"
 
 
 @contextmanager
@@ -89,8 +92,58 @@ def processes_ground(directory: Path) -> Iterator[Ground]:
             )
             stack.served("vsphere", provider, NAMESPACE, _workload(found)).start(ready=False)
 
-        clusterctl = Clusterctl(kept_repository())
+        _record(plane)
+        clusterctl = Clusterctl(kept_repository(), plane.kubeconfig)
         yield Ground(plane.kube, clusterctl, LOOPBACK, serve, False, stack, plane, managers)
+
+
+def _record(plane: ControlPlane) -> None:
+    """What `clusterctl init` notes of an installation: whose kinds it moves, and which versions."""
+    upstream = Upstream.pinned()
+    manifest = upstream.cluster_api / "cmd" / "clusterctl" / "config" / "manifest"
+    text = (manifest / "clusterctl-api.yaml").read_text(encoding="utf-8")
+    plane.install_crds(yaml_documents(text))
+    for obj in plane.kube.list("customresourcedefinitions"):
+        if obj["spec"]["group"].endswith(_MOVED):
+            labels = {"metadata": {"labels": {"clusterctl.cluster.x-k8s.io": ""}}}
+            plane.kube.patch("customresourcedefinitions", obj["metadata"]["name"], labels)
+    theirs = upstream.cluster_api_version
+    for label, kind, name, namespace, version in (
+        ("cluster-api", "CoreProvider", "cluster-api", "capi-system", theirs),
+        (
+            "bootstrap-kubeadm",
+            "BootstrapProvider",
+            "kubeadm",
+            f"{_KUBEADM}-bootstrap-system",
+            theirs,
+        ),
+        (
+            "control-plane-kubeadm",
+            "ControlPlaneProvider",
+            "kubeadm",
+            f"{_KUBEADM}-control-plane-system",
+            theirs,
+        ),
+        (PROVIDER, "InfrastructureProvider", "banlieue", NAMESPACE, VERSION),
+    ):
+        plane.kube.create(
+            {
+                "apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3",
+                "kind": "Provider",
+                "metadata": {
+                    "name": label,
+                    "namespace": namespace,
+                    "labels": {
+                        "clusterctl.cluster.x-k8s.io": "",
+                        "cluster.x-k8s.io/provider": label,
+                        "clusterctl.cluster.x-k8s.io/core": "inventory",
+                    },
+                },
+                "providerName": name,
+                "type": kind,
+                "version": version,
+            }
+        )
 
 
 def _workload(provider: dict[str, Any]) -> str:

@@ -1,0 +1,231 @@
+"""A Kubernetes cluster over two vCenters, from `clusterctl generate cluster` to its end.
+
+Core, bootstrap and control plane are Cluster API's own; what they talk to as the workload cluster's
+API is Cluster API's in-memory server (`sigs.k8s.io/cluster-api/test` v1.14.2, built as
+`hack/tools/workload-api`), and its Nodes come of a player that knows only what guestinfo tells.
+
+All are processes with the rights they ship with, unless `E2E_WORKLOAD=pods`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from banlieue.api.names import NODE_PATCHER_ACCOUNT
+from hack.cluster.clusterapi.clusterctl import Clusterctl
+from hack.cluster.clusterapi.repository import kubectl_kustomize
+from test.kit.clusterctlmove import bring_back, changes, move, other_management, save
+from test.kit.kube import Kube, Object
+from test.kit.managementcluster import NAMESPACE
+from test.kit.namespaces import create_namespace, discard_namespace
+from test.kit.workloadground import Ground, of_pods, pods_ground, processes_ground
+from test.kit.workloadworld import (
+    NEW,
+    OLD,
+    Workload,
+    WorkloadWorld,
+    is_plane,
+    workload_cluster,
+    workload_world,
+)
+from test.kit.yaml_text import yaml_documents
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
+pytest_plugins = ["test.kit.fixtures_clusterctl"]
+
+UP_SECONDS: Final = 600.0
+ROLL_SECONDS: Final = 900.0
+GONE_SECONDS: Final = 300.0
+PLURALS: Final = {
+    "ServiceAccount": "serviceaccounts",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "Deployment": "deployments.apps",
+}
+
+_TOP: Final = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def ground(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ground]:
+    """Where the clusters are managed."""
+    if of_pods():
+        with pods_ground(request.getfixturevalue("management")) as made:
+            yield made
+    else:
+        with processes_ground(tmp_path_factory.mktemp("ground")) as made:
+            yield made
+
+
+@pytest.fixture(scope="module")
+def world(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkloadWorld]:
+    """Two vCenters with a Provider each."""
+    with workload_world(ground, tmp_path_factory.mktemp("workload")) as made:
+        yield made
+
+
+@pytest.fixture
+def team(world: WorkloadWorld) -> Iterator[str]:
+    """A namespace for one cluster."""
+    name = create_namespace(world.kube)
+    yield name
+    discard_namespace(world.kube, name)
+
+
+def test_a_cluster_over_two_vcenters(
+    world: WorkloadWorld, ground: Ground, team: str, tmp_path: Path
+) -> None:
+    before = world.digests()
+    clusterctl = ground.clusterctl
+    with workload_cluster(world, clusterctl, team, planes=3, workers=2) as made:
+        with world.step("3 control planes and 4 workers"):
+            made.await_running(3, 4, OLD, UP_SECONDS)
+        made.await_vms()
+        assert set(made.domains_of(is_plane)) == set(world.domains), "each vCenter has some"
+        assert made.domains_of(lambda it: not is_plane(it)) == ["east", "east", "west", "west"]
+        described(clusterctl, made)
+
+        with world.step("a killed VM is replaced"):
+            remediated(made)
+        made.await_vms()
+
+        with world.step("moved away and back"):
+            moved(clusterctl, made, tmp_path, 3, 4)
+
+        with world.step("another version"):
+            made.upgrade(NEW)
+            made.await_running(3, 4, NEW, ROLL_SECONDS)
+        made.await_vms()
+
+        with world.step("5 control planes and 10 workers"):
+            made.scale(5, (5, 5))
+            made.await_running(5, 10, NEW, ROLL_SECONDS)
+        made.await_vms()
+
+        with world.step("deletion"):
+            made.delete(GONE_SECONDS)
+        assert world.vms() == []
+        assert world.digests() == before
+
+
+def test_nodes_that_know_no_provider_id_are_told_it(
+    world: WorkloadWorld, ground: Ground, team: str, node_patcher: str
+) -> None:
+    """The opt-in node patcher, by system UUID, with the one Secret it was given."""
+    before = world.digests()
+    allow_kubeconfig(world.kube, team, node_patcher)
+    with workload_cluster(
+        world, ground.clusterctl, team, planes=1, workers=1, says_provider_id=False
+    ) as made:
+        with world.step("3 Nodes that are told who they are"):
+            made.await_running(1, 2, OLD, UP_SECONDS)
+        made.await_vms()
+        made.delete(GONE_SECONDS)
+        assert world.digests() == before
+
+
+@pytest.fixture
+def node_patcher(ground: Ground) -> Iterator[str]:
+    """The patcher as it ships; gives the name of its account."""
+    kube, text = ground.kube, kubectl_kustomize(_TOP / "config" / "node-patcher")
+    kube.apply_yaml(text)
+    if ground.stack:
+        ground.stack.node_patcher().start()
+    yield NODE_PATCHER_ACCOUNT
+    for obj in yaml_documents(text):
+        kind, meta = obj["kind"], obj["metadata"]
+        kube.delete(PLURALS[kind], meta["name"], meta.get("namespace"), missing_ok=True)
+
+
+def allow_kubeconfig(kube: Kube, namespace: str, account: str) -> None:
+    """Let the patcher read the kubeconfig of the one cluster, as its documentation says."""
+    group = "rbac.authorization.k8s.io"
+    metadata = {"name": "node-patcher", "namespace": namespace}
+    rule = {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": ["made-kubeconfig"],
+        "verbs": ["get"],
+    }
+    role = {"kind": "Role", "name": "node-patcher", "apiGroup": group}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+    version = {"apiVersion": f"{group}/v1", "metadata": metadata}
+    kube.create({**version, "kind": "Role", "rules": [rule]})
+    kube.create({**version, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]})
+
+
+def described(clusterctl: Clusterctl, made: Workload) -> None:
+    """`clusterctl describe cluster` has nothing to complain of."""
+    text = clusterctl.run("describe", "cluster", made.name, f"--namespace={made.namespace}").output
+    (line,) = [it for it in text.splitlines() if "VSphereCluster" in it]
+    assert line.split()[-3:-1] == ["True", "Ready"]
+
+
+def remediated(made: Workload) -> None:
+    """A worker whose VM is killed falls silent, and is replaced by its MachineHealthCheck."""
+    kube, world = made.world.kube, made.world
+    kube.create(health_check(made, made.sets()[0]["metadata"]["name"]))
+    victim = next(it for it in made.machines() if not is_plane(it) and in_first(made, it))
+    uuid = victim["spec"]["providerID"].removeprefix("vsphere://")
+    east = world.vcenters["east"]
+    (vm,) = [it for it in east.vms() if it.uuid == uuid]
+    east.destroy_vm(vm.path)
+    name = victim["metadata"]["name"]
+    kube.wait_gone("machines.cluster.x-k8s.io", name, made.namespace, timeout=GONE_SECONDS)
+    made.await_running(3, 4, OLD, UP_SECONDS)
+    assert all(it.uuid != uuid for it in world.vms())
+
+
+def moved(
+    clusterctl: Clusterctl, made: Workload, directory: Path, planes: int, workers: int
+) -> None:
+    """The same VMs, and nothing was changed on any vCenter."""
+    kube, world = made.world.kube, made.world
+    made.await_told()
+    before, digests = vms_of(world), world.digests()
+    for vcenter in world.vcenters.values():
+        vcenter.reset_counters()
+    with other_management(kube, directory / "elsewhere") as target:
+        save(clusterctl, made.namespace, directory / "saved")
+        move(clusterctl, made.namespace, target)
+        assert len(target.kube.list("machines.cluster.x-k8s.io", made.namespace)) == len(before)
+    assert made.machines() == []
+    assert kube.list("vspheremachines", made.namespace) == []
+    assert vms_of(world) == before
+    bring_back(clusterctl, directory / "saved")
+    made.await_running(planes, workers, OLD, UP_SECONDS)
+    made.await_vms()
+    made.await_told()
+    assert vms_of(world) == before
+    assert world.digests() == digests
+    assert [changes(it) for it in world.vcenters.values()] == [{}, {}]
+
+
+def vms_of(world: WorkloadWorld) -> dict[str, tuple[str, str, str]]:
+    return {it.instance_uuid: (it.uuid, it.mo_ref, it.power_state) for it in world.vms()}
+
+
+def in_first(made: Workload, machine: Object) -> bool:
+    labels = machine["metadata"]["labels"]
+    name: str = made.sets()[0]["metadata"]["name"]
+    return bool(labels.get("cluster.x-k8s.io/deployment-name") == name)
+
+
+def health_check(made: Workload, deployment: str) -> Object:
+    silent = {"type": "Ready", "status": "Unknown", "timeoutSeconds": 1}
+    return {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineHealthCheck",
+        "metadata": {"name": made.name, "namespace": made.namespace},
+        "spec": {
+            "clusterName": made.name,
+            "selector": {"matchLabels": {"cluster.x-k8s.io/deployment-name": deployment}},
+            "checks": {"unhealthyNodeConditions": [silent]},
+        },
+    }
