@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
+from uuid import uuid4
 
 from test.kit.kubeadmseed import Kubeadm
 from test.kit.vcsim_values import Machine
@@ -41,7 +42,8 @@ def node(told: Kubeadm, machine: Machine, version: str, provider_id: str) -> Obj
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": told.node, "labels": labels},
+        # The in-memory server gives none, and whoever writes to a Node asks whether it is the same.
+        "metadata": {"name": told.node, "labels": labels, "uid": str(uuid4())},
         "spec": spec,
         "status": {
             "addresses": addresses,
