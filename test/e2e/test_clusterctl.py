@@ -151,8 +151,11 @@ def test_nothing_newer_means_nothing_to_upgrade(clusterctl: Clusterctl) -> None:
 
 
 def test_an_upgrade_keeps_what_users_made(
-    next_release: Clusterctl, client: Kube, vm_class: Object
+    next_release: Clusterctl, client: Kube, tenant: str, vm_class: Object
 ) -> None:
+    reference = infrastructure("SimulatedCluster", "kept")
+    owner = client.create(cluster("kept", tenant, infrastructureRef=reference))
+    ours = client.create(simulated_cluster("kept"), tenant)
     definitions = uids(client, "customresourcedefinitions", LABEL)
     account = uids(client, "serviceaccounts", LABEL)
     plan = next_release.run("upgrade", "plan")
@@ -165,6 +168,8 @@ def test_an_upgrade_keeps_what_users_made(
     assert uids(client, "customresourcedefinitions", LABEL) == definitions
     assert uids(client, "serviceaccounts", LABEL) != account
     assert same(client.get("vmclasses", vm_class["metadata"]["name"]), vm_class)
+    assert same(client.get("simulatedclusters", "kept", tenant), ours)
+    assert client.get(CLUSTERS, "kept", tenant)["metadata"]["uid"] == owner["metadata"]["uid"]
 
 
 @pytest.mark.usefixtures("vm_class")
@@ -185,13 +190,20 @@ def test_objects_outlive_a_new_installation(
 
 
 def test_kinds_are_only_deleted_when_nobody_uses_them(
-    clusterctl: Clusterctl, client: Kube, vm_class: Object
+    clusterctl: Clusterctl, client: Kube, tenant: str, vm_class: Object
 ) -> None:
+    client.create(simulated_cluster("left"), tenant)
     with pytest.raises(ClusterctlError, match="found existing objects for provider CRDs"):
         delete_provider(clusterctl)
     assert client.find("customresourcedefinitions", "vmclasses.banlieue.io")
     client.delete("vmclasses", vm_class["metadata"]["name"])
     client.wait_gone("vmclasses", vm_class["metadata"]["name"])
+    with pytest.raises(ClusterctlError, match="found existing objects for provider CRDs"):
+        delete_provider(clusterctl)
+    assert client.find("simulatedclusters", "left", tenant), (
+        "the infrastructure of a cluster counts"
+    )
+    client.delete("simulatedclusters", "left", tenant)
     delete_provider(clusterctl)
     wait_until(lambda: labelled(client) == set(), 90, "everything labelled to be gone")
     assert cluster_wide(client) == SURVIVORS
