@@ -50,7 +50,7 @@ class Server:
         contents = []
         for key in asked:
             task = vim.Task(f"task-{key}", None)
-            found = {"name": key, "recentTask": cast("Any", vim.Task).Array([task])}  # type: ignore[attr-defined]  # pyVmomi makes array types at run time
+            found = {"name": key, "recentTask": cast("Any", vim.Task).Array([task])}
             state = vmodl.DynamicProperty(name="info.state", val="running")
             contents.append(PC.ObjectContent(obj=task, propSet=[state]))
             properties = [vmodl.DynamicProperty(name=k, val=v) for k, v in found.items()]
