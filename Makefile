@@ -60,6 +60,7 @@ e2e: setup tools ## Real pods, clusterctl and CAPI core on such a cluster (E2E_C
 	@$(PYTHON) hack/tools/build.py --group cluster
 	@$(BIN)/python -m hack.images
 	@cd hack/tools/cert-manager && go vet ./... && CGO_ENABLED=0 go test ./...
+	@cd hack/tools/workload-api && go vet -trimpath ./... && CGO_ENABLED=0 go test -trimpath ./...
 	@$(PYTEST) -m e2e test/e2e --durations=12
 
 release: setup tools ## Components, templates, checksums, image and wheel into out/

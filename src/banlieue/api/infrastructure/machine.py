@@ -223,7 +223,8 @@ class MachineTemplateSpec(Model):
     )
     ssh_authorized_keys: Annotated[list[SshKey], MaxLen(32)] = Field(
         default_factory=list,
-        description="Public keys that may log in; used when there is no userData.",
+        description="Public keys that may log in as the image's default user, beside those of "
+        "userData.",
     )
     paused: bool | None = Field(
         default=None,

@@ -234,8 +234,8 @@ class VirtualMachineSpec(Model):
     )
     ssh_authorized_keys: Annotated[list[SshKey], MaxLen(32)] = Field(
         default_factory=list,
-        description="Public keys that may log in. Used at the first boot when there is no "
-        "userData; a later change has no effect.",
+        description="Public keys that may log in as the image's default user, beside those of "
+        "userData. Given to the guest when it is made; a later change has no effect.",
     )
     readiness_gates: Annotated[list[ReadinessGate], MaxLen(4), LIST_SET] | None = Field(
         default=None,
