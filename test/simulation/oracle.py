@@ -88,6 +88,7 @@ class Oracle:
     leaked: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     placed: set[str] = field(default_factory=set)
+    unheld: dict[str, set[str]] = field(default_factory=dict)
     outdated: set[str] = field(default_factory=set)
     orphaned: set[str] = field(default_factory=set)
     restoring: bool = False
@@ -271,6 +272,8 @@ class Oracle:
             wish.destroy_until = now + GRACE
         if wish.orphan and not orphan:
             wish.orphan_until = now + GRACE
+        if destroy and not wish.destroy:
+            self.unheld[name] = self._unheld(name)
         given = ((change.new or {}).get("metadata") or {}).get("annotations") or {}
         release = given.get(names.ANNOTATION_RELEASE_PREVIOUS) == "true"
         if wish.release and not release:
@@ -292,6 +295,7 @@ class Oracle:
                 made.left = True
                 forgotten = self.put_back and self._is_forgotten(made)
                 known = self._is_marked(made) and not forgotten
+                known = known and made.uuid not in self.unheld.get(name, set())
                 if policy == "Delete" and name not in self.torn and known and not unseen:
                     self.leaked[made.uuid] = f"{made.world}/{made.vm_id} of {name}"
         if policy == "Orphan":
@@ -300,7 +304,16 @@ class Oracle:
             self.ended.add(name)  # should a backup bring its owner back
         self.removed.discard(name)
         self.torn.discard(name)
+        self.unheld.pop(name, None)
         self.outdated.discard(name)
+
+    def _unheld(self, name: str) -> set[str]:
+        """VMs of an owner whose end begins that no machine object has taken up yet.
+
+        The user is told that they stay (`Orphaned`), and their Provider lists them.
+        """
+        taken = {(it["spec"].get("instance") or {}).get("uuid") for it in self.cluster.machines()}
+        return {it.uuid for it in self.made.values() if it.owner == name} - taken
 
     def _is_marked(self, made: Made) -> bool:
         """Whether a driver can tell whose this VM is; one that cannot leaves it where it is."""

@@ -1,5 +1,6 @@
 """A VirtualMachine that adopts: which Provider it goes to, what it tells, and how it ends."""
 
+import uuid
 from typing import Any
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller.scheduling import facts
+from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from banlieue.sdk.kube import Key, Obj
 from test.kit.adopting import POLICY, adopting_world, legacy
-from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS, ControllerWorld
+from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS, ControllerWorld, Vm
 
 
 def adopt(
@@ -190,6 +192,28 @@ async def test_a_wrong_pin_is_corrected_as_long_as_nothing_was_taken_over() -> N
     assert said(world, "Ready") == ("True", "Ready")
     assert world.machine(kind=THIS) is None
     assert world.status()["scheduled"]["providerName"] == "two"
+
+
+async def test_a_past_that_is_gone_binds_it_to_no_provider_any_more() -> None:
+    """An earlier object of its name had a VM elsewhere; somebody removes that."""
+    world = adopting_world(one={}, two={})
+    await world.settle()
+    one, two = world.providers
+    assert world.installation is not None
+    owner = Owner(world.installation["data"]["id"], OWNER_VIRTUAL_MACHINE, NAMESPACE, "db-1")
+    two.vms.append(Vm(owner, 0, str(uuid.uuid4())))
+    two.publish()
+    vm = legacy(world)
+    adopt(world, vm.uuid, providerRef=pin("one"), accepted=True)
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "two"
+
+    two.vms.clear()
+    two.publish()
+    await world.settle()
+    assert world.status()["scheduled"]["providerName"] == "one"
+    assert said(world, "Ready") == ("True", "Ready")
+    assert one.vms == [vm]
 
 
 async def test_a_pin_edited_afterwards_moves_nothing_by_surprise() -> None:

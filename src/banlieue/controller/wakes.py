@@ -70,7 +70,8 @@ class Wakes:
             concerned += self.ledger.short(change.key, grown)
         if _terms(change.old) != _terms(change.new):
             concerned += self.ledger.at(change.key)
-        concerned += self.ledger.owners_of(_unclaimed(change.new) - _unclaimed(change.old))
+        concerned += self.ledger.owners_of(_moved(change.new) - _moved(change.old))
+        concerned += self.ledger.owners_of(_unclaimed(change.old) - _unclaimed(change.new))
         return _later(dict.fromkeys(concerned))
 
     def provider_class(self, change: Change) -> Iterable[Request]:
@@ -243,10 +244,19 @@ def _offer(provider: Obj | None) -> tuple[object, ...] | None:
     )
 
 
+def _moved(provider: Obj | None) -> frozenset[str]:
+    """Owners of moved VMs there that have no machine object: such a one may belong there."""
+    return frozenset(owner["hash"] for owner in _owners(provider) if owner.get("epoch"))
+
+
 def _unclaimed(provider: Obj | None) -> frozenset[str]:
-    """Owners of VMs there that have no machine object; such a one may be where it was moved to."""
+    """Owners of VMs there that have no machine object; those of such a one are bound to it."""
+    return frozenset(owner["hash"] for owner in _owners(provider))
+
+
+def _owners(provider: Obj | None) -> list[dict[str, Any]]:
     told = ((provider or {}).get("status") or {}).get("unclaimed") or {}
-    return frozenset(owner["hash"] for owner in told.get("owners") or () if owner.get("epoch"))
+    return told.get("owners") or []
 
 
 def _domains(provider: Obj) -> list[dict[str, Any]]:
