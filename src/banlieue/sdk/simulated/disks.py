@@ -27,7 +27,7 @@ def disk_spec(disk: DiskPlan) -> Json:
     """A disk to make or to attach, as the world takes it."""
     return {
         "name": disk.name,
-        "pool": str(disk.storage[STORAGE_KEY]),
+        "pool": str(disk.storage.get(STORAGE_KEY, "")),
         "size_gib": disk.size_gib,
         "existing": disk.existing,
     }

@@ -103,7 +103,7 @@ class Inventory:
     ) -> None:
         """Refuse devices that name a pool, a network or a detached disk that is not there."""
         for disk in disks:
-            if disk.pool not in domain.pools:
+            if disk.pool and disk.pool not in domain.pools:
                 raise WorldFault(Code.POOL_NOT_FOUND, f"no pool {disk.pool} in {domain.id}")
             if disk.existing and disk.existing not in self.state.detached:
                 raise WorldFault(Code.DISK_NOT_FOUND, f"no detached disk {disk.existing}")
@@ -159,21 +159,24 @@ class Inventory:
         for number, disk in enumerate(spec.disks):
             content = f"image:{spec.image}" if number == 0 and spec.image else None
             default = image.disk_gib if image and number == 0 else 1
-            vm.disks.append(self._disk(disk, default, content))
+            vm.disks.append(self._disk(domain, disk, default, content))
         vm.had = [disk.name for disk in spec.disks]
         vm.nics = [self.new_nic(nic) for nic in spec.nics]
         self.state.vms[vm.id] = vm
         self.set_power(vm, spec.power, at)
         return vm
 
-    def _disk(self, spec: DiskSpec, default_gib: int, content: str | None) -> Disk:
+    def _disk(
+        self, domain: Domain, spec: DiskSpec, default_gib: int, content: str | None
+    ) -> Disk:
         if spec.existing:
             kept = self.state.detached.pop(spec.existing, None)
             if kept is None:
                 raise WorldFault(Code.DISK_NOT_FOUND, f"no detached disk {spec.existing}")
             grown = max(kept.size_gib, spec.size_gib or 0)
             return kept.model_copy(update={"name": spec.name, "size_gib": grown})
-        return self.new_disk(spec.pool, spec.size_gib or default_gib, content, spec.name)
+        pool = spec.pool or domain.pools[0]
+        return self.new_disk(pool, spec.size_gib or default_gib, content, spec.name)
 
     def new_disk(self, pool: str, size_gib: int, content: str | None, name: str | None) -> Disk:
         """A fresh disk; without given content it holds data found nowhere else."""
@@ -233,7 +236,7 @@ class Inventory:
             if disk := named.get(spec.name):
                 disk.size_gib = max(disk.size_gib, spec.size_gib or 0)
             elif spec.name not in vm.had:
-                vm.disks.append(self._disk(spec, 1, None))
+                vm.disks.append(self._disk(self.domain(vm.domain), spec, 1, None))
                 vm.had.append(spec.name)
         for disk in [disk for disk in vm.disks if disk.id in hardware.destroyed]:
             vm.disks.remove(disk)

@@ -147,10 +147,10 @@ class Vm(Record):
 
 
 class DiskSpec(Record):
-    """A disk to make, or the id of a detached one to attach again."""
+    """A disk to make, or the id of a detached one to attach again; in any pool if none is named."""
 
     name: str
-    pool: str
+    pool: str = ""
     size_gib: int | None = None
     existing: str | None = None
 

@@ -36,6 +36,14 @@ class DiskConformance(Benched):
         assert names == [disk.name for disk in plan.disks]
         assert bench.driver.update(plan, bench.state(plan)) is None
 
+    def test_disks_of_no_storage_class_are_where_the_backend_puts_them(self, bench: Bench) -> None:
+        """A machine of Cluster API may name none; with a class every disk has one."""
+        plan = with_disks(bench.plan(), data=1)
+        plan = replace(plan, disks=tuple(replace(disk, storage={}) for disk in plan.disks))
+        bench.ensure(plan)
+        assert set(_sizes(bench, plan)) == {"root", "data"}
+        assert bench.driver.update(plan, bench.state(plan)) is None
+
     def test_a_disk_grows_under_a_running_vm(self, bench: Bench) -> None:
         plan = _running(bench, with_disks(bench.plan(), data=1))
         before = _named(bench, plan, "data")
