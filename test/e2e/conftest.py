@@ -18,12 +18,19 @@ NAME_VARIABLE = "E2E_CLUSTER_NAME"
 _TEST_SECONDS = 900
 _HERE = Path(__file__).parent
 _TOP = _HERE.parents[1]
+_WITHOUT_NODE = frozenset(
+    {"test_guest_player.py", "test_templates_in_core.py", "test_workload_cluster.py"}
+)
+"""Their controllers are processes of the host: they run beside those that share the clusters."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.e2e)
+            group = "processes" if item.path.name in _WITHOUT_NODE else "node"
+            item.add_marker(pytest.mark.xdist_group(group))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
 
@@ -31,10 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster that all tests share. One that is up already is used as it is, and left up."""
-    name = [os.environ.get(NAME_VARIABLE) or "e2e"]
-    # Workers of one run would end each other's.
-    name += [worker for worker in [os.environ.get("PYTEST_XDIST_WORKER")] if worker]
-    found = cluster_from_environment("-".join(name), _say)
+    # Workers of one run would end each other's, unless the caller sees to it that one has them all.
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    name = os.environ.get(NAME_VARIABLE) or "-".join(filter(None, ("e2e", worker)))
+    found = cluster_from_environment(name, _say)
     ours = not found.is_up()
     found.up()
     yield found
