@@ -295,7 +295,7 @@ def test_a_cluster_gets_the_failure_domains_of_two_providers(
         timeout=60,
     )
     small = client.wait_for("simulatedmachinetemplates", "small", tenant, until=has_capacity)
-    assert small["status"] == {"capacity": {"cpu": "2", "memory": "4096Mi"}}
+    assert small["status"]["capacity"] == {"cpu": "2", "memory": "4096Mi"}
     client.delete(CLUSTERS, "spread", tenant)
     client.wait_gone(CLUSTERS, "spread", tenant)
     assert client.find("simulatedclusters", "spread", tenant) is None
