@@ -166,9 +166,7 @@ class Inventory:
         self.set_power(vm, spec.power, at)
         return vm
 
-    def _disk(
-        self, domain: Domain, spec: DiskSpec, default_gib: int, content: str | None
-    ) -> Disk:
+    def _disk(self, domain: Domain, spec: DiskSpec, default_gib: int, content: str | None) -> Disk:
         if spec.existing:
             kept = self.state.detached.pop(spec.existing, None)
             if kept is None:
