@@ -81,6 +81,7 @@ def team(world: WorkloadWorld) -> Iterator[str]:
 def test_a_cluster_over_two_vcenters(
     world: WorkloadWorld, ground: Ground, team: str, tmp_path: Path
 ) -> None:
+    """Story 20: Cluster API over two Providers: spread, healed, moved, upgraded, scaled, gone."""
     before = world.digests()
     clusterctl = ground.clusterctl
     with workload_cluster(world, clusterctl, team, planes=3, workers=2) as made:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from banlieue.api import names
+from test.kit.barekinds import bare_kind
 from test.kit.controlplane import ControlPlane
 from test.kit.installed import GONE_SECONDS, READY_SECONDS, Registered
 from test.kit.kube import Object
@@ -31,7 +32,8 @@ STAMPED: Final = {"f:providerRef", "f:placement", "f:userData", "f:teardown"}
 @pytest.fixture
 def cluster_api(control_plane: ControlPlane) -> Iterator[None]:
     """The two kinds of Cluster API that machines depend on."""
-    definitions = [_kind("Cluster", "clusters"), _kind("Machine", "machines")]
+    kinds = [("Cluster", "clusters"), ("Machine", "machines")]
+    definitions = [bare_kind(names.CAPI_GROUP, *kind) for kind in kinds]
     control_plane.install_crds(definitions)
     control_plane.kube.resources()
     yield
@@ -196,37 +198,4 @@ def _owner(owner: Object) -> Object:
         "uid": owner["metadata"]["uid"],
         "controller": True,
         "blockOwnerDeletion": True,
-    }
-
-
-def _kind(kind: str, plural: str) -> Object:
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{names.CAPI_GROUP}"},
-        "spec": {
-            "group": names.CAPI_GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind,
-                "plural": plural,
-                "singular": plural[:-1],
-                "listKind": f"{kind}List",
-            },
-            "versions": [
-                {
-                    "name": "v1beta2",
-                    "served": True,
-                    "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "properties": {"spec": anything, "status": anything},
-                        }
-                    },
-                    "subresources": {"status": {}},
-                }
-            ],
-        },
     }
