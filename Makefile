@@ -61,7 +61,7 @@ e2e: setup tools ## Real pods, clusterctl and CAPI core on such a cluster (E2E_C
 	@$(BIN)/python -m hack.images
 	@cd hack/tools/cert-manager && go vet ./... && CGO_ENABLED=0 go test ./...
 	@cd hack/tools/workload-api && export CGO_ENABLED=0 && go vet -trimpath ./... && go test -trimpath ./...
-	@E2E_CLUSTER_NAME=$${E2E_CLUSTER_NAME:-e2e} $(PYTEST) -m e2e test/e2e -n 2 --dist loadgroup --durations=12
+	@$(PYTEST) -m e2e test/e2e --durations=12
 
 release: setup tools ## Components, templates, checksums, image and wheel into out/
 	@$(BIN)/python hack/release.py
