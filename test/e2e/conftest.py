@@ -21,7 +21,7 @@ _TOP = _HERE.parents[1]
 _WITHOUT_NODE = frozenset(
     {"test_guest_player.py", "test_templates_in_core.py", "test_workload_cluster.py"}
 )
-"""Their controllers are processes of the host: `-n 2 --dist loadgroup` runs them beside the rest."""
+"""Their controllers are processes of the host; `-n 2 --dist loadgroup` runs them beside others."""
 
 
 @pytest.hookimpl(tryfirst=True)
