@@ -30,6 +30,14 @@ def test_a_task_that_was_let_in_nowhere_is_no_refused_login_of_the_provider(faul
     assert told.value.reason is Reason.UPDATE_FAILED
 
 
+@pytest.mark.parametrize("operation", ["keep", "attach"])
+def test_a_disk_that_an_earlier_call_moved_is_nobody_elses(operation: str) -> None:
+    """Its answer came late, so it was asked for again; a user would go and look for a conflict."""
+    with pytest.raises(Transient) as told:
+        tasks(vim.fault.FileAlreadyExists()).poll(Task("task-1", operation), Reason.UPDATE_FAILED)
+    assert told.value.reason is Reason.PROVIDER_BUSY
+
+
 def test_what_a_task_failed_with_is_told() -> None:
     with pytest.raises(DriverError) as told:
         tasks(vim.fault.NoDiskSpace()).poll(Task("task-1", "reconfigure"), Reason.UPDATE_FAILED)

@@ -32,6 +32,8 @@ DEVICES = "config.hardware.device"
 KEEP = "keep"
 ATTACH = "attach"
 MOVES = frozenset({KEEP, ATTACH})
+"""Operations of tasks that move a disk's file."""
+MOVES = frozenset({KEEP, ATTACH})
 """Operations of tasks after which other disks are kept than before."""
 
 _ON, _SUSPENDED = "poweredOn", "suspended"

@@ -9,6 +9,7 @@ from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.creates import Creates, Stage
 from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.client.soap import moid
+from banlieue.providers.vsphere.hardware.diskwork import MOVES
 from banlieue.providers.vsphere.vms.keeping import JOIN, TIDY, Keeping
 from banlieue.providers.vsphere.vms.making import CREATE, SLOT, Making
 from banlieue.providers.vsphere.vms.restarts import REBOOT, Restarts
@@ -65,6 +66,11 @@ class Tasks:
             if task.operation == CREATE and isinstance(told.error, vim.fault.DuplicateName):
                 raise Transient(
                     Reason.PROVIDER_BUSY, "the VM's name is taken; its holder is looked for"
+                )
+            if task.operation in MOVES and isinstance(told.error, vim.fault.FileAlreadyExists):
+                # An earlier call whose answer was late has moved it: ids of kept disks are random.
+                raise Transient(
+                    Reason.PROVIDER_BUSY, "the disk lies there already; it is looked at again"
                 )
             raise _failure(told.error, otherwise)
         if create is not None and create.vm is None and told is not None and told.result:
