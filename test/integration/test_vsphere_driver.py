@@ -313,7 +313,7 @@ def test_creates_of_two_processes_end_in_one_vm(target: VSphereTarget) -> None:
 def test_a_process_that_starts_meanwhile_waits_for_a_running_create(
     target: VSphereTarget,
 ) -> None:
-    with quick_driver(target) as one, target.slow_tasks(1.0):
+    with quick_driver(target) as one, target.slow_tasks(6.0):
         plan = Bench(target, one).plan()
         task = one.create(plan)
         with quick_driver(target) as fresh:
