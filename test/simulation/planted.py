@@ -204,7 +204,7 @@ FOUND_BY = {
     "take_any_of_the_name": 396,
     "look_in_one_domain": 64,
     "provider_id_before_seen": 33,
-    "destroy_foreign_disks": 55,
+    "destroy_foreign_disks": 86,
     "mint_after_create": 122,
     "no_intent_uid": 0,
     "make_again_when_missing": 181,
