@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = 150
 """Few, as `make simulate` runs ten thousand."""
 
-MOST = 300
+MOST = 150
 """Schedules that are tried for a planted bug which those that once found it find no more."""
 
 ENOUGH = 8
