@@ -232,6 +232,27 @@ async def test_a_deleted_claim_of_a_living_vm_changes_no_address_of_it() -> None
     assert "the VM keeps what it has" in messages
 
 
+async def test_an_answer_to_a_claim_that_was_ended_since_is_not_taken() -> None:
+    """The cache is behind: by now the pool may have given the address to somebody else."""
+    lab = Lab()
+    lab.put_cluster_machine()
+    machine = Key(NAMESPACE, "cp-0")
+    await lab.world.settle(seconds=600)
+    [claim] = lab.claims
+
+    def empty(obj: Obj) -> None:
+        wish = obj["spec"]["networkInterfaces"][0]["ipam"][0]
+        for name in ("address", "prefix", "gateway"):
+            wish.pop(name)
+
+    lab.world.others.clear()  # the pool answers nothing any more
+    lab.world.api.edit(THIS, machine, empty)
+    lab.world.api.cache.hold()
+    lab.world.api.drop(IP_ADDRESS_CLAIMS, Key.of(claim), force=True)
+    await lab.world.settle(seconds=60)
+    assert lab.address_of("cp-0") is None
+
+
 async def test_a_claim_restored_with_an_earlier_owner_is_taken_up_before_it_is_collected() -> None:
     lab = Lab()
     await lab.vm()

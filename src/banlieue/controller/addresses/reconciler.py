@@ -167,11 +167,15 @@ class AddressReconciler:
             if trouble is not None:
                 self._tell(found, f"{_what(wish)} is not given: {trouble[0]}: {trouble[1]}")
             return None
-        address = await self._address(Key(found.key.namespace, name))
+        entry = claims.entry_of(machine, wish)
+        final = entry is not None and entry.address is None
+        # What is written now is written for good: a cached answer may be of a claim that was ended.
+        if final and not await self._still_stands(obj):
+            return None
+        address = await self._address(Key(found.key.namespace, name), live=final)
         if address is None:
             return None
         given = claims.assigned(address, wish.claim, wish.family)
-        entry = claims.entry_of(machine, wish)
         if given is None:
             self._tell(
                 found, f"{_what(wish)} is not usable: IPAddress {name} is not one for this claim"
@@ -186,12 +190,21 @@ class AddressReconciler:
             return given
         return None
 
-    async def _address(self, key: Key) -> Obj | None:
-        cached = self.services.ctx.cache.get(IP_ADDRESSES, key)
+    async def _still_stands(self, obj: Obj) -> bool:
+        """Whether the claim is the one that was looked at, and stays; read live."""
+        with contextlib.suppress(NotFound):
+            now = await self.services.ctx.api.get(IP_ADDRESS_CLAIMS, Key.of(obj))
+            same = now["metadata"]["uid"] == obj["metadata"]["uid"]
+            return same and not now["metadata"].get("deletionTimestamp")
+        return False
+
+    async def _address(self, key: Key, *, live: bool) -> Obj | None:
+        cached = None if live else self.services.ctx.cache.get(IP_ADDRESSES, key)
         if cached is not None:
             return cached
         with contextlib.suppress(NotFound):
-            return await self.services.ctx.api.get(IP_ADDRESSES, key)
+            found = await self.services.ctx.api.get(IP_ADDRESSES, key)
+            return None if found["metadata"].get("deletionTimestamp") else found
         return None
 
     def _tell(self, found: Found, message: str) -> None:
