@@ -95,9 +95,8 @@ def test_a_flavor_is_accepted_by_everybody(kube: Kube, tenant: str, flavor: str)
         assert not ours or answer["spec"] == obj["spec"]
 
 
-@pytest.fixture
-def topology(kube: Kube, tenant: str) -> Iterator[Object]:
-    """A cluster of the class, with everything the topology controller makes of it."""
+def with_class(kube: Kube, tenant: str) -> None:
+    """The shipped ClusterClass, looked at by Cluster API."""
     for obj in made("clusterclass-banlieue-vsphere", tenant):
         kube.create(obj, tenant)
     kube.wait_for(
@@ -108,6 +107,12 @@ def topology(kube: Kube, tenant: str) -> Iterator[Object]:
         timeout=SECONDS,
         what="reconciled",
     )
+
+
+@pytest.fixture
+def topology(kube: Kube, tenant: str) -> Iterator[Object]:
+    """A cluster of the class, with everything the topology controller makes of it."""
+    with_class(kube, tenant)
     (cluster,) = made("cluster-template-topology", tenant, WORKER_MACHINE_COUNT="2")
     kube.create(cluster)
     wait_until(lambda: kube.list("machinedeployments", tenant), SECONDS, "the workers")
@@ -239,16 +244,7 @@ def test_another_template_in_the_class_is_one_rollout(
 
 def test_variables_reach_what_they_are_for(core: CapiManagers, kube: Kube, tenant: str) -> None:
     del core
-    for obj in made("clusterclass-banlieue-vsphere", tenant):
-        kube.create(obj, tenant)
-    kube.wait_for(
-        "clusterclasses",
-        "banlieue-vsphere",
-        tenant,
-        until=lambda it: is_true(it, "VariablesReady") and is_true(it, "RefVersionsUpToDate"),
-        timeout=SECONDS,
-        what="reconciled",
-    )
+    with_class(kube, tenant)
     (cluster,) = made(
         "cluster-template-topology",
         tenant,
