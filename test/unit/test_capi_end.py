@@ -1,6 +1,5 @@
 """Machines of Cluster API that are paused, moved to another cluster, restored, or deleted."""
 
-import copy
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +8,7 @@ from banlieue.api import names
 from banlieue.api.resources import CAPI_CLUSTERS, CAPI_MACHINES, PROVIDERS, SECRETS
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.models import SIMULATED_CLUSTERS, SIMULATED_MACHINES
+from test.kit.capimover import move_away, move_back
 from test.kit.capiworld import CLUSTER, CapiWorld
 from test.kit.controllerworld import NAMESPACE, SYSTEM, restored
 
@@ -228,50 +228,6 @@ async def test_machines_of_an_externally_managed_cluster_are_made() -> None:
 # clusterctl move, as its mover does it.
 
 
-def wipe(world: CapiWorld) -> None:
-    """The mover replaces all annotations by its own."""
-    note = {names.CAPI_ANNOTATION_DELETE_FOR_MOVE: ""}
-    world.edit("node-1", lambda it: it["metadata"].update(annotations=note))
-
-
-async def move_away(world: CapiWorld, *, watched: bool, restarts: bool) -> tuple[Obj, Obj]:
-    """Every step of the mover on the source; the controllers look in between, or do not."""
-
-    async def look() -> None:
-        if restarts:
-            world.restart()
-        if watched:
-            await world.settle()
-
-    world.pause()
-    await look()
-    copied = copy.deepcopy(world.node()), copy.deepcopy(world.owner())
-    wipe(world)
-    await look()
-    world.api.drop(SIMULATED_MACHINES, NODE)
-    await look()
-    if world.node():
-        world.edit("node-1", lambda it: it["metadata"].update(finalizers=[]))
-    await look()
-    world.api.drop(CAPI_MACHINES, NODE)
-    world.edit_owner("node-1", lambda it: it["metadata"].update(finalizers=[]))
-    await look()
-    assert (world.node(), world.owner()) == ({}, {})
-    return copied
-
-
-async def move_back(world: CapiWorld, node: Obj, owner: Obj) -> None:
-    """What the mover makes on the target: owners first, no status, uids of its own."""
-    fresh = world.api.put(CAPI_MACHINES, restored(owner, uid="new-owner", status=False))
-    obj = restored(node, uid="new-node", status=False)
-    obj["metadata"]["ownerReferences"][0]["uid"] = fresh["metadata"]["uid"]
-    world.api.put(SIMULATED_MACHINES, obj)
-    await world.settle()
-    assert world.told(kind="Paused") == ("True", "Paused")
-    world.pause(paused=False)
-    await world.settle()
-
-
 @pytest.mark.identity("6.4")
 @pytest.mark.parametrize("restarts", [False, True], ids=["", "restarts"])
 @pytest.mark.parametrize("watched", [False, True], ids=["unwatched", "watched"])
@@ -281,10 +237,10 @@ async def test_1_9_a_move_ends_in_the_same_vm_without_a_call_that_changes_anythi
     world = await made(domain="two-a")
     before, calls = world.every_vm(), world.backend_changes()
     identity = world.node()["spec"]["providerID"]
-    node, owner = await move_away(world, watched=watched, restarts=restarts)
+    copied = await move_away(world, watched=watched, restarts=restarts)
     assert world.node() == {}
     assert world.every_vm() == before
-    await move_back(world, node, owner)
+    await move_back(world, copied)
     after = world.node()
     assert world.every_vm() == before
     assert world.backend_changes() == calls
@@ -300,37 +256,21 @@ async def test_a_machine_that_moved_before_it_had_its_provider_is_made_once() ->
     world = CapiWorld.with_cluster()
     world.add_machine(data="")
     await world.settle()
-    node, owner = await move_away(world, watched=True, restarts=False)
-    owner["spec"]["bootstrap"] = {"dataSecretName": "boot"}
+    copied = await move_away(world, watched=True, restarts=False)
+    copied.owner["spec"]["bootstrap"] = {"dataSecretName": "boot"}
     world.add_data()
-    await move_back(world, node, owner)
+    await move_back(world, copied)
     assert world.told() == ("True", "Ready")
     assert len(world.every_vm()) == 1
-
-
-async def test_a_machine_that_moved_in_mid_creation_ends_in_the_same_vm() -> None:
-    world = CapiWorld.with_cluster()
-    world.add_machine()
-    for _ in range(200):
-        if world.node()["spec"].get("instance"):
-            break
-        await world.settle(seconds=0.05)
-        world.clock.advance(0.05)
-    assert "providerID" not in world.node()["spec"]
-    node, owner = await move_away(world, watched=True, restarts=True)
-    await move_back(world, node, owner)
-    assert world.told() == ("True", "Ready")
-    (uuid,) = world.every_vm()
-    assert world.node()["spec"]["instance"]["uuid"] == uuid
 
 
 @pytest.mark.identity("6.4")
 async def test_a_copy_that_is_deleted_before_it_was_renewed_keeps_its_vm() -> None:
     world = await made()
     before = world.every_vm()
-    node, owner = await move_away(world, watched=True, restarts=False)
-    fresh = world.api.put(CAPI_MACHINES, restored(owner, uid="new-owner", status=False))
-    obj = restored(node, uid="new-node", status=False)
+    copied = await move_away(world, watched=True, restarts=False)
+    fresh = world.api.put(CAPI_MACHINES, restored(copied.owner, uid="new-owner", status=False))
+    obj = restored(copied.node, uid="new-node", status=False)
     obj["metadata"]["ownerReferences"][0]["uid"] = fresh["metadata"]["uid"]
     world.api.put(SIMULATED_MACHINES, obj)
     world.api.drop(SIMULATED_MACHINES, NODE)
@@ -343,8 +283,8 @@ async def test_a_copy_that_is_deleted_before_it_was_renewed_keeps_its_vm() -> No
 async def test_a_copy_whose_machine_did_not_come_along_is_not_renewed() -> None:
     world = await made()
     before = world.every_vm()
-    node, _ = await move_away(world, watched=True, restarts=False)
-    world.api.put(SIMULATED_MACHINES, restored(node, uid="new-node", status=False))
+    copied = await move_away(world, watched=True, restarts=False)
+    world.api.put(SIMULATED_MACHINES, restored(copied.node, uid="new-node", status=False))
     world.pause(paused=False)
     await world.settle()
     assert world.node()["spec"]["teardown"]["uid"] != "new-node"
@@ -358,8 +298,8 @@ async def test_a_word_to_release_stays_one_after_a_move() -> None:
     world = await made()
     uid = world.node()["metadata"]["uid"]
     world.edit("node-1", lambda it: it["spec"].update(teardown={"mode": "Release", "uid": uid}))
-    node, owner = await move_away(world, watched=True, restarts=False)
-    await move_back(world, node, owner)
+    copied = await move_away(world, watched=True, restarts=False)
+    await move_back(world, copied)
     assert world.node()["spec"]["teardown"] == {"mode": "Release", "uid": "new-node"}
 
 
