@@ -34,7 +34,10 @@ class ConditionType(Worded):
     """What a condition is about."""
 
     READY = "Ready", "Summary of all others: the object does what its spec says."
-    RECONCILING = "Reconciling", "Work is going on; present only while true."
+    RECONCILING = (
+        "Reconciling",
+        "Work is going on, or fails and is tried again; present only while true.",
+    )
     STALLED = "Stalled", "Nothing will happen until the spec or rights change; only while true."
     PAUSED = "Paused", "Hands off was asked for."
     DELETING = "Deleting", "The object is being deleted; says what that waits for."
@@ -524,10 +527,9 @@ RESERVED = frozenset(
         Reason.NOT_READY,
         Reason.PROVISIONING,
         Reason.WAITING_FOR_OWNER,
-        # Backends that ask, classes that changed their meaning, faults of ours
+        # Backends that ask, classes that changed their meaning
         Reason.STORAGE_MAPPING_CHANGED,
         Reason.NETWORK_MAPPING_CHANGED,
-        Reason.INTERNAL_ERROR,
     }
 )
 """Reasons whose meaning is settled and that nothing gives yet; the reference promises none."""

@@ -36,6 +36,7 @@ from banlieue.controller.vm.scope import Services
 from banlieue.controller.vm.virtualmachine import VirtualMachineReconciler
 from banlieue.controller.wakes import Wakes
 from banlieue.sdk.kube import Key, NotFound
+from banlieue.sdk.mishaps import Mishaps
 from banlieue.sdk.reconcile import Change, Context, Controller, Mapper, Request, Result, Watch
 from banlieue.sdk.runtime.process import Process
 
@@ -116,6 +117,7 @@ class ControllerRole:
                 VirtualMachineReconciler(self.services),
                 self._virtual_machine_watches(),
                 workers=16,
+                witness=self._witness(virtualmachine.CONTROLLER, VIRTUAL_MACHINES),
             ),
             Controller(
                 machines.CONTROLLER,
@@ -145,6 +147,7 @@ class ControllerRole:
                     Watch(PROVIDER_CLASSES, partial(wakes.images_of_class, self.ctx.cache)),
                 ),
                 workers=2,
+                witness=self._witness(images.CONTROLLER, VM_IMAGES),
             ),
             Controller(
                 addresses.CONTROLLER,
@@ -228,6 +231,9 @@ class ControllerRole:
                 many=True,
             ),
         )
+
+    def _witness(self, controller: str, kind: Resource) -> Mishaps:
+        return Mishaps.of_kind(self.ctx, controller, kind, names.MANAGER_CONTROLLER)
 
     def _machine(self, change: Change) -> Iterable[Request]:
         self.services.traces.note(change)

@@ -11,6 +11,7 @@ from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.providerclass import ProviderClass, ProviderClassStatus
 from banlieue.sdk.conditions import Finding, false, merge, true, unknown
 from banlieue.sdk.kube import Forbidden, Key, NotFound, Obj
+from banlieue.sdk.mishaps import Mishaps
 from banlieue.sdk.reconcile import Change, Context, Controller, Request, Result, Watch
 from banlieue.sdk.status import write_status
 
@@ -75,7 +76,8 @@ class ClassStatusReconciler:
     def controller(self) -> Controller:
         """The reconciler with its watches."""
         watches = (Watch(PROVIDER_CLASSES, _map_class), Watch(PROVIDERS, _map_provider))
-        return Controller(CONTROLLER, self, watches, workers=1)
+        witness = Mishaps.of_kind(self._ctx, CONTROLLER, PROVIDER_CLASSES, MANAGER_OPERATOR)
+        return Controller(CONTROLLER, self, watches, workers=1, witness=witness)
 
 
 def _class_of(provider: Obj) -> str:

@@ -85,14 +85,28 @@ class Reconciler(Protocol):
         """One pass over one object. Never waits for outside work."""
 
 
+class Witness(Protocol):
+    """Tells people that passes over an object fail by a fault nobody foresaw."""
+
+    async def failed(self, key: Key, error: Exception) -> None:
+        """A pass raised; it is tried again. Total."""
+
+    async def passed(self, key: Key) -> None:
+        """A pass went through. Total."""
+
+
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A named reconciler with its watches; `workers` passes run at once, never two for one key."""
+    """A named reconciler with its watches; `workers` passes run at once, never two for one key.
+
+    Without a `witness` only the log tells of passes that fail.
+    """
 
     name: str
     reconciler: Reconciler
     watches: tuple[Watch, ...]
     workers: int = 8
+    witness: Witness | None = None
 
 
 class Clock(Protocol):

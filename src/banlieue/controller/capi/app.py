@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from banlieue.api import names
+from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.resources import (
     CAPI_CLUSTERS,
     CAPI_MACHINES,
@@ -14,9 +15,11 @@ from banlieue.api.resources import (
     VM_IMAGES,
 )
 from banlieue.api.v1alpha1.providerclass import ProviderClass
-from banlieue.controller.capi import machines
+from banlieue.controller.capi import machines, objects
 from banlieue.controller.capi.waking import MachineWakes
 from banlieue.controller.vm.scope import Services
+from banlieue.sdk.kube import Key
+from banlieue.sdk.mishaps import Mishaps, Subject
 from banlieue.sdk.reconcile import Controller, Watch
 
 
@@ -63,7 +66,20 @@ class ClusterMachines:
                 ),
             ),
             workers=8,
+            witness=Mishaps(self.services.ctx, machines.CONTROLLER, self._subject),
         )
+
+    def _subject(self, key: Key) -> Subject | None:
+        """A machine that is ours to write to: Cluster API claimed it, and no provider has it."""
+        crd, _, name = key.name.partition("/")
+        kind = next((it for it in self.services.kinds.named() if it.crd_name == crd), None)
+        raw = self.services.ctx.cache.get(kind, Key(key.namespace, name)) if kind else None
+        if kind is None or raw is None:
+            return None
+        machine = Machine.from_api(raw)
+        if objects.is_stamped(machine) or objects.owner_reference(machine) is None:
+            return None
+        return Subject(kind, raw, names.MANAGER_CONTROLLER)
 
     def watch_class(self, spoken: ProviderClass) -> None:
         """Listen to the machines and clusters of a class; kinds not installed are waited for."""

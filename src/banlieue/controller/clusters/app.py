@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import partial
 
+from banlieue.api import names
 from banlieue.api.meta import Resource
 from banlieue.api.resources import (
     CAPI_CLUSTERS,
@@ -14,8 +15,11 @@ from banlieue.api.resources import (
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.controller.clusters import cluster, kinds, templates
 from banlieue.controller.clusters.kinds import Kinds
+from banlieue.controller.clusters.owner import is_others, owner_of
 from banlieue.controller.clusters.wakes import Wakes
 from banlieue.controller.vm.scope import Services
+from banlieue.sdk.kube import Key
+from banlieue.sdk.mishaps import Mishaps, Subject
 from banlieue.sdk.reconcile import Controller, Mapper, Watch
 
 
@@ -43,6 +47,7 @@ class ClusterControllers:
                     Watch(NAMESPACES, of_clusters.namespace),
                 ),
                 workers=4,
+                witness=Mishaps(self.services.ctx, cluster.CONTROLLER, self._subject),
             ),
             Controller(
                 templates.CONTROLLER,
@@ -74,6 +79,14 @@ class ClusterControllers:
         known.add(kind)
         mapper = partial(self._wakes(known).itself, kind)
         self.services.ctx.add_watch(controller, self._optional(kind, mapper))
+
+    def _subject(self, key: Key) -> Subject | None:
+        """A cluster that is ours to write to: nobody else's, and claimed by Cluster API."""
+        found = self._clusters.find(key)
+        raw = self.services.ctx.cache.get(*found) if found else None
+        if found is None or raw is None or is_others(raw) or owner_of(raw) is None:
+            return None
+        return Subject(found[0], raw, names.MANAGER_CONTROLLER)
 
     def _wakes(self, known: Kinds) -> Wakes:
         return Wakes(self.services.ctx.cache, known)

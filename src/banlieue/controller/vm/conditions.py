@@ -119,6 +119,8 @@ def findings(view: View) -> list[Finding]:
         found[ConditionType.STALLED] = Finding(
             ConditionType.STALLED, ConditionStatus.TRUE, ready.reason, ready.message
         )
+    elif failing := _reported(view, ConditionType.RECONCILING):
+        found[ConditionType.RECONCILING] = failing  # told of a machine only where passes fail
     elif _in_progress(view, found):
         found[ConditionType.RECONCILING] = Finding(
             ConditionType.RECONCILING, ConditionStatus.TRUE, *_progress(view, found)
@@ -134,6 +136,8 @@ def _leaving(view: View) -> list[Finding]:
         if it.type in _LASTING
     }
     found.update(view.found)
+    if failing := _reported(view, ConditionType.RECONCILING):
+        found[ConditionType.RECONCILING] = failing
     leaving = view.found.get(ConditionType.DELETING)
     if leaving is None:
         reason, message = Reason.DELETING, "waiting for the machine to go"
@@ -161,9 +165,13 @@ def phase(view: View, all_findings: Iterable[Finding]) -> Phase:
         (not view.provisioned, Phase.PROVISIONING),
         (view.moving, Phase.MIGRATING),
         (infrastructure.status is ConditionStatus.UNKNOWN, Phase.UNKNOWN),
-        (ConditionType.RECONCILING in by_type, Phase.UPDATING),
+        (_is_updating(by_type.get(ConditionType.RECONCILING)), Phase.UPDATING),
     )
     return next((answer for holds, answer in answers if holds), None) or _running(view)
+
+
+def _is_updating(reconciling: Finding | None) -> bool:
+    return reconciling is not None and reconciling.reason != Reason.INTERNAL_ERROR
 
 
 def _running(view: View) -> Phase:

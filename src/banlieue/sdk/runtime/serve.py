@@ -1,21 +1,23 @@
 """The provider role: everything one backend needs to serve Providers, put together."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
 from banlieue.api import names
+from banlieue.api.meta import Resource
 from banlieue.api.resources import CAPI_CLUSTERS, NAMESPACES, PROVIDERS, VM_IMAGES
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.calls import CallPool
 from banlieue.sdk.image import reconciler as images
 from banlieue.sdk.image.reconciler import ImageReconciler
-from banlieue.sdk.kube import Key, ObjectReader
+from banlieue.sdk.kube import Key, Obj, ObjectReader
 from banlieue.sdk.machine import pausing
 from banlieue.sdk.machine import reconciler as machines
 from banlieue.sdk.machine.reconciler import MachineReconciler
 from banlieue.sdk.machine.shares import WORKERS, WORKERS_OF_MANY, Shares
+from banlieue.sdk.mishaps import Mishaps, Subject
 from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider import in_use
 from banlieue.sdk.provider import reconciler as providers
@@ -138,7 +140,9 @@ class ProviderRole:
         )
         self._sessions.on_changes(self._machine_reconciler.changed)
         self._sessions.on_changes(self._reached)
-        process.add_controller(self._provider_reconciler.controller(namespace=scope.namespace))
+        controller = self._provider_reconciler.controller(namespace=scope.namespace)
+        witness = Mishaps(context, controller.name, self._provider_subject)
+        process.add_controller(replace(controller, witness=witness))
         process.add_controller(self._machine_controller(scope))
         process.add_controller(self._image_controller(scope))
         process.health.add_ready("leases", self._leases.check)
@@ -162,7 +166,25 @@ class ProviderRole:
                 self._provider_watch(scope, self._machines_of),
             ),
             workers=self._workers,
+            witness=Mishaps(self._process.context, machines.CONTROLLER, self._machine_subject),
         )
+
+    def _machine_subject(self, key: Key) -> Subject | None:
+        kind = self._backend.machine
+        raw = self._process.cache.get(kind, key)
+        ref = ((raw or {}).get("spec") or {}).get("providerRef") or {}
+        provider = Key(ref.get("namespace") or "", ref.get("name") or "")
+        return self._subject(kind, raw, provider)
+
+    def _provider_subject(self, key: Key) -> Subject | None:
+        return self._subject(PROVIDERS, self._process.cache.get(PROVIDERS, key), key)
+
+    def _subject(self, kind: Resource, raw: Obj | None, provider: Key) -> Subject | None:
+        """An object of a Provider that this process serves at this moment."""
+        if raw is None or not self._leases.held(provider):
+            return None
+        manager = names.provider_manager(self._backend.name, provider.namespace, provider.name)
+        return Subject(kind, raw, manager)
 
     def _image_controller(self, scope: Scope) -> Controller:
         return Controller(

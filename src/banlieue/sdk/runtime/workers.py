@@ -107,14 +107,22 @@ class Workers:
             return self._failed("unavailable", "API server unavailable", delay, e)
         except kube.ApiError as e:
             delay = self._queue.retry(item.key, priority=item.priority)
+            await self._tell(item.key, e)
             return self._failed("error", "API server refused", delay, e)
         # The top of the loop: whatever a pass raises, the key comes back and others go on.
-        except Exception:
+        except Exception as e:
             delay = self._queue.retry(item.key, priority=item.priority)
             self._metrics.pass_errors.labels(self._controller.name).inc()
             log.exception("pass failed, again in %.2f s", delay)
+            await self._tell(item.key, e)
             return "error"
+        if self._controller.witness is not None:
+            await self._controller.witness.passed(item.key)
         return self._finish(item.key, result)
+
+    async def _tell(self, key: Key, error: Exception) -> None:
+        if self._controller.witness is not None:
+            await self._controller.witness.failed(key, error)
 
     def _failed(self, result: str, what: str, delay: float, error: kube.ApiError) -> str:
         self._metrics.pass_errors.labels(self._controller.name).inc()
