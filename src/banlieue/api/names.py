@@ -79,6 +79,9 @@ ANNOTATION_RENEW_GRANT = f"{GROUP}/renew-grant"
 ANNOTATION_INTERFACE = f"{GROUP}/interface"
 """On an IPAddressClaim, by the controller: name of the interface the address is for."""
 
+ANNOTATION_LEFT_WITH = f"{GROUP}/left-with"
+"""On an IPAddressClaim, by the controller: the VirtualMachine whose VM was left on its backend."""
+
 ANNOTATION_GRANT_OF = f"{GROUP}/grant-of"
 """On a grant: namespace and name of the Provider it is for."""
 

@@ -32,16 +32,21 @@ def pool_of(subnets: Iterable[Subnet], family: IPFamily) -> PoolRef | None:
     return next((it.pool for it in subnets if it.pool and _family(it) is family), None)
 
 
-def claimant(machine: Machine) -> str:
-    """Whose claims a machine uses: its VirtualMachine's, so that one made anew finds them again.
+def claim_of(machine: Machine, nic: str, family: IPFamily, pool: PoolRef) -> str:
+    """Name of the claim that a machine uses for one address.
 
-    A machine of Cluster API has claims of its own.
+    It is its VirtualMachine's, so that a machine made anew finds it again. One of Cluster API has
+    claims of its own.
     """
     made_for = machine.spec.virtual_machine_ref
-    return made_for.name if made_for else machine.metadata.name
+    if made_for is not None:
+        return claim_name(made_for.name, nic, family, pool)
+    return claim_name(machine.metadata.name, nic, family, pool, of_cluster=True)
 
 
-def claim_name(claimant: str, nic: str, family: IPFamily, pool: PoolRef) -> str:
+def claim_name(
+    claimant: str, nic: str, family: IPFamily, pool: PoolRef, *, of_cluster: bool = False
+) -> str:
     """Name the claim of one address.
 
     Args:
@@ -49,11 +54,13 @@ def claim_name(claimant: str, nic: str, family: IPFamily, pool: PoolRef) -> str:
         nic: name of the interface.
         family: of the address.
         pool: where it comes from; another pool means another claim.
+        of_cluster: which of the two the claimant is; both may have one name.
 
     Returns:
         ``web-eth0-ipv4-5e1c2f90`` and the like, the same for the same arguments.
     """
     identity = [claimant, nic, family.value, pool.api_group, pool.kind, pool.name]
+    identity += ["Machine"] if of_cluster else []
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_HASH_LENGTH]
     tail = f"-{_slug(nic)}-{family.value.lower()}-{digest}"
     return claimant[: _LONGEST - len(tail)].rstrip("-.") + tail

@@ -3,6 +3,7 @@
 The consumer's side of Cluster API's IPAM contract, v1beta2.
 """
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from banlieue.api import names
 from banlieue.api.devices import AddressAssignment, NetworkInterface
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import Resource
-from banlieue.api.resources import IP_ADDRESS_CLAIMS, VIRTUAL_MACHINES
+from banlieue.api.resources import CAPI_CLUSTERS, IP_ADDRESS_CLAIMS, VIRTUAL_MACHINES
 from banlieue.api.types import AddressSource, IPFamily
 from banlieue.api.v1alpha1.provider import Capabilities, PoolRef
 from banlieue.sdk import pools, shape
@@ -72,13 +73,12 @@ def wishes(machine: Machine, capabilities: Capabilities) -> list[Wish]:
         NetworkInterface, snapshot.network if snapshot else None, machine.spec.network_interfaces
     )
     subnets = {net.name: net.subnets for net in capabilities.network_classes}
-    who = pools.claimant(machine)
     found: list[Wish] = []
     for nic in nics:
         for entry in nic.ipam:
             pool = pools.pool_of(subnets.get(nic.network_class or "", ()), entry.family)
             if entry.source is AddressSource.POOL and pool is not None:
-                name = pools.claim_name(who, nic.name, entry.family, pool)
+                name = pools.claim_of(machine, nic.name, entry.family, pool)
                 found.append(Wish(nic.name, entry.family, pool, name))
     return found
 
@@ -157,21 +157,53 @@ def machines_among(present: Iterable[Mapping[str, Any]], kinds: Iterable[Resourc
     ]
 
 
+def is_used(present: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a machine is among these owners, of whatever kind.
+
+    A machine whose class is gone answers to its address all the same.
+    """
+    others = {(VIRTUAL_MACHINES.group, VIRTUAL_MACHINES.kind)}
+    return any(
+        group != CAPI_CLUSTERS.group and (group, kind) not in others
+        for group, kind, _ in map(_identity, present)
+    )
+
+
+def serves(obj: Obj, wish: Wish, owners: Owners) -> bool:
+    """Whether a claim is one of these owners' for the interface of a wish, and stays."""
+    meta = obj["metadata"]
+    mine = {_identity(entry) for entry in owners}
+    return (
+        not meta.get("deletionTimestamp")
+        and (meta.get("annotations") or {}).get(names.ANNOTATION_INTERFACE) == wish.nic
+        and not mine.isdisjoint(map(_identity, meta.get("ownerReferences") or ()))
+    )
+
+
 def _identity(reference: Mapping[str, Any]) -> tuple[str, str, str]:
     group = str(reference.get("apiVersion", "")).partition("/")[0]
     return group, str(reference.get("kind", "")), str(reference.get("name", ""))
 
 
-def is_foreign(obj: Obj, wish: Wish, owners: Owners) -> bool:
-    """Whether a claim of that name was made by or for somebody else."""
-    mine = {_identity(entry) for entry in owners}
-    controllers = (
-        it for it in obj["metadata"].get("ownerReferences") or () if it.get("controller")
-    )
+def foreign(obj: Obj, wish: Wish, owners: Owners) -> str | None:
+    """Why a claim of that name is somebody else's and what to do about it, None when it is not."""
+    meta, mine = obj["metadata"], {_identity(entry) for entry in owners}
+    if names.ANNOTATION_LEFT_WITH in (meta.get("annotations") or {}):
+        return (
+            "keeps the address of a VM of this name that was left on its backend; delete the claim "
+            "when that VM is gone, or give the new one another name"
+        )
+    for it in meta.get("ownerReferences") or ():
+        if it.get("controller") and _identity(it) not in mine:
+            return (
+                f"belongs to {it.get('kind')} {it.get('name')}; delete the claim when nothing uses "
+                "its address, or choose another name"
+            )
     pool = (obj.get("spec") or {}).get("poolRef") or {}
     wanted = (wish.pool.api_group, wish.pool.kind, wish.pool.name)
-    found = (pool.get("apiGroup"), pool.get("kind"), pool.get("name"))
-    return found != wanted or any(_identity(it) not in mine for it in controllers)
+    if (pool.get("apiGroup"), pool.get("kind"), pool.get("name")) != wanted:
+        return f"is of another pool than {wish.pool.kind} {wish.pool.name}; delete the claim"
+    return None
 
 
 def problem(obj: Obj) -> tuple[str, str] | None:
@@ -209,25 +241,15 @@ def entry_of(machine: Machine, wish: Wish) -> AddressAssignment | None:
     return None
 
 
-def filled_in(machine: Machine, given: Given) -> list[Any] | None:
-    """The machine's interfaces with addresses in them, None when they say all of it already.
+def filled_in(machine: Obj, given: Given) -> list[Any] | None:
+    """The interfaces of a machine object with addresses in them, None when they say all already.
 
-    An address once written stays, whatever a pool says later: the guest has it.
+    An address once written stays, whatever a pool says later: the guest has it. What else stands
+    there is kept as it is, fields of later versions among it.
     """
-    news = {
-        (nic.name, entry.family): given[nic.name, entry.family]
-        for nic in machine.spec.network_interfaces
-        for entry in nic.ipam
-        if entry.address is None and (nic.name, entry.family) in given
-    }
-    if not news:
-        return None
-    return [
-        nic.model_copy(
-            update={"ipam": [_filled(it, news.get((nic.name, it.family))) for it in nic.ipam]}
-        ).to_api()
-        for nic in machine.spec.network_interfaces
-    ]
+    nics = copy.deepcopy((machine.get("spec") or {}).get("networkInterfaces") or [])
+    filled = [_fill(nic, entry, given) for nic in nics for entry in nic.get("ipam") or ()]
+    return nics if any(filled) else None
 
 
 def is_complete(machine: Machine, given: Given) -> bool:
@@ -240,14 +262,17 @@ def is_complete(machine: Machine, given: Given) -> bool:
     )
 
 
-def _filled(entry: AddressAssignment, given: Assigned | None) -> AddressAssignment:
-    if given is None:
-        return entry
-    update = {"address": given.address, "prefix": given.prefix, "gateway": given.gateway}
-    return entry.model_copy(update=update)
+def _fill(nic: dict[str, Any], entry: dict[str, Any], given: Given) -> bool:
+    found = given.get((nic["name"], IPFamily(entry["family"])))
+    if found is None or entry.get("address") is not None:
+        return False
+    told = {"address": found.address, "prefix": found.prefix, "gateway": found.gateway}
+    entry.update({name: value for name, value in told.items() if value is not None})
+    return True
 
 
 def is_unplugged(machine: Machine, nic: str) -> bool:
-    """Whether an interface is neither asked for any more nor on the VM."""
+    """Whether an interface is not asked for any more, and was seen to be on the VM no more."""
+    seen = machine.status.interfaces
     asked = any(it.name == nic for it in machine.spec.network_interfaces)
-    return not asked and all(it.name != nic for it in machine.status.interfaces or ())
+    return seen is not None and not asked and all(it.name != nic for it in seen)

@@ -2,11 +2,13 @@
 
 import contextlib
 import logging
+from enum import Enum
 
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine, MoveRole, TeardownMode
-from banlieue.api.meta import Resource
 from banlieue.api.resources import IP_ADDRESS_CLAIMS, VIRTUAL_MACHINES
+from banlieue.api.types import DeletionPolicy
+from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller import writes
 from banlieue.controller.addresses import claims
 from banlieue.controller.addresses.claims import Wish
@@ -32,39 +34,66 @@ async def settle(services: Services, found: Found) -> Result:
     if names.machine_finalizer(found.kind.kind) in found.obj["metadata"]["finalizers"]:
         return Result()
     api = services.ctx.api
-    machine = Machine.from_api(found.obj)
-    destroyed = _is_destroyed(machine)
-    # What a move leaves behind, or gives up, is not made again.
-    superseded = destroyed and machine.spec.role is not MoveRole.CURRENT
-    ends = superseded or await _ends(services, machine)
-    open_ones = [
-        await _settle_one(services, found, obj, ends=ends, destroyed=destroyed)
-        for obj in await _used_by(api, found)
-    ]
+    end = _end(Machine.from_api(found.obj), await _made_for(api, found))
+    open_ones = [await _settle_one(api, found, obj, end) for obj in await _used_by(api, found)]
     if any(open_ones):
         return Result(_CLAIM_SECONDS)
     await writes.drop_finalizer(api, found.kind, found.obj, names.FINALIZER_ADDRESSES)
     return Result()
 
 
-def _is_destroyed(machine: Machine) -> bool:
-    """Whether the VM is gone for good, or never was begun."""
+class _End(Enum):
+    """What becomes of the claims that no other machine uses."""
+
+    KEPT = "a machine of the same VirtualMachine takes them up again"
+    RELEASED = "the VM is destroyed, or never was"
+    ABANDONED = "the VM may be there, and is found again if its owner comes back"
+    LEFT = "the VM was left to its user, and is nobody's any more"
+
+
+def _end(machine: Machine, vm: VirtualMachine | None) -> _End:
+    """Decide for a machine whose provider has let go of it.
+
+    Args:
+        machine: the machine.
+        vm: what it was made for, as read live; None when that is gone, and with Cluster API.
+    """
+    behind = machine.spec.role is not MoveRole.CURRENT
+    leaving = vm is None or vm.metadata.deletion_timestamp is not None
+    if _is_destroyed(machine, vm):
+        # What a move leaves behind, or gives up, is not made again.
+        return _End.RELEASED if leaving or behind else _End.KEPT
+    if vm is None:
+        return _End.ABANDONED
+    orphans = vm.spec.wanted_deletion_policy is DeletionPolicy.ORPHAN
+    if orphans and (leaving or machine.spec.role is MoveRole.PREVIOUS):
+        return _End.LEFT
+    return _End.ABANDONED if leaving else _End.KEPT
+
+
+def _is_destroyed(machine: Machine, vm: VirtualMachine | None) -> bool:
+    """Whether the VM is gone for good, or never was begun.
+
+    An object that was made anew knows nothing yet of the VM that its VirtualMachine has.
+    """
+    if machine.spec.instance is None:
+        begun = vm.status.initialization if vm is not None else None
+        known = begun is not None and begun.provisioned
+        return machine.spec.role is not MoveRole.CURRENT or not known
     intent = machine.spec.teardown
     asked = intent is not None and intent.uid == machine.metadata.uid
-    destroyed = asked and intent is not None and intent.mode is TeardownMode.DESTROY
-    return destroyed or machine.spec.instance is None
+    return asked and intent is not None and intent.mode is TeardownMode.DESTROY
 
 
-async def _ends(services: Services, machine: Machine) -> bool:
-    """Whether nobody will make another machine that takes the same claims up."""
-    made_for = machine.spec.virtual_machine_ref
+async def _made_for(api: ApiClient, found: Found) -> VirtualMachine | None:
+    """The VirtualMachine of a machine, read live."""
+    made_for = (found.obj.get("spec") or {}).get("virtualMachineRef")
     if made_for is None:
-        return True
-    key = Key(machine.metadata.namespace or "", made_for.name)
+        return None
     with contextlib.suppress(NotFound):
-        vm = await services.ctx.api.get(VIRTUAL_MACHINES, key)
-        return bool(vm["metadata"].get("deletionTimestamp"))
-    return True
+        key = Key(found.key.namespace, made_for["name"])
+        return VirtualMachine.from_api(await api.get(VIRTUAL_MACHINES, key))
+    return None
 
 
 async def _used_by(api: ApiClient, found: Found) -> list[Obj]:
@@ -82,27 +111,23 @@ async def _used_by(api: ApiClient, found: Found) -> list[Obj]:
     ]
 
 
-async def _settle_one(
-    services: Services, found: Found, obj: Obj, *, ends: bool, destroyed: bool
-) -> bool:
+async def _settle_one(api: ApiClient, found: Found, obj: Obj, end: _End) -> bool:
     """Do what is due with one claim; whether it still has to go."""
-    api = services.ctx.api
     left = claims.without_owner(_owners(obj), found.kind, found.key.name)
-    others = claims.machines_among(left, services.kinds.named())
-    if others or not ends:
+    if end is _End.KEPT or claims.is_used(left):
         if not obj["metadata"].get("deletionTimestamp"):
             await _own(api, obj, left)
             return False
         await unhold(api, obj)
         return True
-    if destroyed:
+    if end is _End.RELEASED:
         await release(api, obj)
         return True
     log.warning(
         "the VM was left on its backend, and so is its address; delete the claim when it is gone",
         extra={"machine": str(found.key), "claim": obj["metadata"]["name"]},
     )
-    await _leave(api, obj)
+    await _leave(api, obj, found.key.name if end is _End.LEFT else None)
     return False
 
 
@@ -128,8 +153,11 @@ async def _own(api: ApiClient, obj: Obj, owners: claims.Owners) -> None:
         await writes.patch(api, IP_ADDRESS_CLAIMS, obj, [op])
 
 
-async def _leave(api: ApiClient, obj: Obj) -> None:
-    """Let a claim belong to nobody: no garbage collector gives its address away."""
+async def _leave(api: ApiClient, obj: Obj, left_with: str | None) -> None:
+    """Let a claim belong to nobody: no garbage collector gives its address away.
+
+    One that was left together with its VM says so, and no other machine of that name takes it up.
+    """
     ops: writes.Ops = [
         {"op": "replace", "path": "/metadata/ownerReferences", "value": []},
         {
@@ -140,6 +168,9 @@ async def _leave(api: ApiClient, obj: Obj) -> None:
             ],
         },
     ]
+    if left_with is not None:
+        told = {**(obj["metadata"].get("annotations") or {}), names.ANNOTATION_LEFT_WITH: left_with}
+        ops.append({"op": "add", "path": "/metadata/annotations", "value": told})
     with contextlib.suppress(NotFound):
         await writes.patch(api, IP_ADDRESS_CLAIMS, obj, ops)
 
@@ -169,11 +200,11 @@ async def release_unplugged(
     """End the claims of interfaces the VM has lost, unless another machine uses them."""
     wanted = {wish.claim for wish in wishes}
     mine = Key(found.kind.crd_name, found.key.name)
-    kinds: tuple[Resource, ...] = services.kinds.named()
     for obj in services.ctx.cache.list(IP_ADDRESS_CLAIMS, namespace=found.key.namespace):
-        using = claims.machines_among(_owners(obj), kinds)
+        left = claims.without_owner(_owners(obj), found.kind, found.key.name)
+        using = [mine] == claims.machines_among(_owners(obj), [found.kind])
         nic = (obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_INTERFACE, "")
-        if using != [mine] or obj["metadata"]["name"] in wanted:
+        if not using or claims.is_used(left) or obj["metadata"]["name"] in wanted:
             continue
         if nic and claims.is_unplugged(machine, nic):
             await release(services.ctx.api, obj)

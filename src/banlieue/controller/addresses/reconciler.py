@@ -39,7 +39,7 @@ class AddressReconciler:
     """Looks after the address claims of machines of all kinds."""
 
     services: Services
-    _told: dict[Key, str] = field(default_factory=dict)
+    _told: dict[Key, dict[str, str]] = field(default_factory=dict)
 
     async def reconcile(self, key: Key) -> Result:
         """Look at one machine, or at one claim nobody uses; `key` is one of `request_key`."""
@@ -91,7 +91,7 @@ class AddressReconciler:
             one = await self._one(found, machine, wish, owners)
             if one is not None:
                 given[wish.nic, wish.family] = one
-        interfaces = claims.filled_in(machine, given)
+        interfaces = claims.filled_in(found.obj, given)
         if interfaces is not None:
             op = {"op": "replace", "path": "/spec/networkInterfaces", "value": interfaces}
             await writes.patch(api, found.kind, found.obj, [op])
@@ -106,6 +106,8 @@ class AddressReconciler:
         api, key = self.services.ctx.api, Key(found.key.namespace, wish.claim)
         obj = self.services.ctx.cache.get(IP_ADDRESS_CLAIMS, key)
         if obj is None:
+            if await self._has_it_otherwise(found, machine, wish, owners):
+                return None
             try:
                 obj = await api.create(
                     IP_ADDRESS_CLAIMS,
@@ -117,22 +119,39 @@ class AddressReconciler:
             except NotFound:
                 self._tell(
                     found,
+                    wish,
                     f"{_what(wish)} cannot be claimed: the API server knows no IPAddressClaim; "
                     "install Cluster API's core provider and an IPAM provider",
                 )
                 return None
-        if claims.is_foreign(obj, wish, owners):
-            self._tell(
-                found,
-                f"{_what(wish)} cannot be claimed: IPAddressClaim {wish.claim} exists and was made "
-                "for somebody else; delete it",
-            )
+        foreign = claims.foreign(obj, wish, owners)
+        if foreign is not None:
+            why = f"{_what(wish)} cannot be claimed: IPAddressClaim {wish.claim} {foreign}"
+            self._tell(found, wish, why)
             return None
         if obj["metadata"].get("deletionTimestamp"):
             await self._lost(found, machine, wish, obj)
             return None
         obj = await self._owned(obj, owners)
         return await self._given(found, machine, wish, obj)
+
+    async def _has_it_otherwise(
+        self, found: Found, machine: Machine, wish: Wish, owners: claims.Owners
+    ) -> bool:
+        """Whether the address came by another claim, as when its network had another pool."""
+        entry = claims.entry_of(machine, wish)
+        if entry is None or entry.address is None:
+            return False
+        namespace = found.key.namespace
+        for obj in self.services.ctx.cache.list(IP_ADDRESS_CLAIMS, namespace=namespace):
+            name = claims.address_name(obj)
+            if name is None or not claims.serves(obj, wish, owners):
+                continue
+            address = await self._address(Key(namespace, name), live=False) or {}
+            if (address.get("spec") or {}).get("address") == entry.address:
+                await self._owned(obj, owners)
+                return True
+        return False
 
     async def _owned(self, obj: Obj, owners: claims.Owners) -> Obj:
         """Put right what a restore or a hand has taken off the claim."""
@@ -155,6 +174,7 @@ class AddressReconciler:
         if entry is not None and entry.address is not None:
             self._tell(
                 found,
+                wish,
                 f"IPAddressClaim {wish.claim} was deleted while {wish.nic} has {entry.address}: "
                 "the pool may give that address to somebody else",
             )
@@ -165,7 +185,7 @@ class AddressReconciler:
         if name is None:
             trouble = claims.problem(obj)
             if trouble is not None:
-                self._tell(found, f"{_what(wish)} is not given: {trouble[0]}: {trouble[1]}")
+                self._tell(found, wish, f"{_what(wish)} is not given: {trouble[0]}: {trouble[1]}")
             return None
         entry = claims.entry_of(machine, wish)
         final = entry is not None and entry.address is None
@@ -177,12 +197,12 @@ class AddressReconciler:
             return None
         given = claims.assigned(address, wish.claim, wish.family)
         if given is None:
-            self._tell(
-                found, f"{_what(wish)} is not usable: IPAddress {name} is not one for this claim"
-            )
+            why = f"{_what(wish)} is not usable: IPAddress {name} is not one for this claim"
+            self._tell(found, wish, why)
         elif entry is not None and entry.address not in {None, given.address}:
             self._tell(
                 found,
+                wish,
                 f"{wish.nic} has {entry.address}, but its pool gave {given.address} to "
                 f"IPAddressClaim {wish.claim}: the VM keeps what it has; reserve that in the pool",
             )
@@ -207,12 +227,12 @@ class AddressReconciler:
             return None if found["metadata"].get("deletionTimestamp") else found
         return None
 
-    def _tell(self, found: Found, message: str) -> None:
+    def _tell(self, found: Found, wish: Wish, message: str) -> None:
         """Say it once, on whatever its user looks at."""
-        key = request_key(found.kind, found.key)
-        if self._told.get(key) == message:
+        told = self._told.setdefault(request_key(found.kind, found.key), {})
+        if told.get(wish.claim) == message:
             return
-        self._told[key] = message
+        told[wish.claim] = message
         reference = (found.obj.get("spec") or {}).get("virtualMachineRef") or {}
         vm = self.services.ctx.cache.get(
             VIRTUAL_MACHINES, Key(found.key.namespace, reference.get("name", ""))

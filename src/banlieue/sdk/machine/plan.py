@@ -192,7 +192,7 @@ def _unclaimed(machine: Machine, net: capabilities.Network, nic: str, family: IP
             f"{which} cannot come from a pool: network class {net.name!r} of the Provider has none "
             "of that family; declare subnets[].pool, or choose another source"
         )
-    claim = pools.claim_name(pools.claimant(machine), nic, family, pool)
+    claim = pools.claim_of(machine, nic, family, pool)
     return f"{which} is being claimed from {pool.kind} {pool.name}; see IPAddressClaim {claim}"
 
 
