@@ -8,6 +8,7 @@ from banlieue.api.reasons import EventReason
 from banlieue.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     DEPLOYMENTS,
+    NAMESPACES,
     PROVIDERS,
     ROLE_BINDINGS,
     ROLES,
@@ -207,6 +208,41 @@ async def test_a_workload_moves_and_leaves_nothing() -> None:
         assert kinds(world, key) == list(FIVE)
         assert world.deployment(key)["metadata"]["namespace"] == namespace
         assert world.workload(key)["namespace"] == namespace
+
+
+async def test_a_workload_stays_while_there_is_no_namespace_to_move_it_to() -> None:
+    """A slip of the pen in a class takes no process from any Provider."""
+    world, key = await served()
+    before = world.made()
+    world.edit_backend(workloadNamespace="elsewere")
+    await world.settle()
+    assert world.made() == before
+    told = world.workload(key)
+    assert (told["reason"], told["namespace"]) == ("WorkloadRefused", SYSTEM)
+    for part in ("'elsewere'", "does not exist", "spec.workloadNamespace"):
+        assert part in told["message"]
+
+    gone = world.api.put(NAMESPACES, {"metadata": {"name": "elsewere", "finalizers": ["x.io/y"]}})
+    world.api.drop(NAMESPACES, Key.of(gone))
+    await world.settle(seconds=20)
+    assert "is being deleted" in world.workload(key)["message"]
+    assert world.made() == before
+
+    world.api.drop(NAMESPACES, Key.of(gone), force=True)
+    world.api.put(NAMESPACES, {"metadata": {"name": "elsewere"}})
+    await world.settle(seconds=20)
+    assert world.workload(key)["namespace"] == "elsewere"
+    assert kinds(world, key) == list(FIVE)
+
+
+async def test_a_provider_is_deleted_that_was_to_move_nowhere() -> None:
+    world, key = await served()
+    world.edit_backend(workloadNamespace="nowhere")
+    await world.settle()
+    world.api.drop(PROVIDERS, key)
+    await world.settle()
+    assert world.provider(key) is None
+    assert world.made() == set()
 
 
 # Hands off

@@ -3,7 +3,7 @@
 from banlieue.api import names
 from banlieue.api.meta import Resource
 from banlieue.api.reasons import Reason
-from banlieue.api.resources import DEPLOYMENTS, PROVIDERS
+from banlieue.api.resources import DEPLOYMENTS, NAMESPACES, PROVIDERS
 from banlieue.operator import machines, objects
 from banlieue.operator.hands import Blocked, Done
 from banlieue.operator.objects import KINDS, Wanted
@@ -14,6 +14,7 @@ from banlieue.sdk.patches import finalizer_ops, patch_unchanged
 from banlieue.sdk.phases import run_phases
 
 _MACHINES_SECONDS = 15.0
+_NAMESPACE_SECONDS = 10.0
 
 
 async def check_paused(scope: ProviderScope) -> Outcome:
@@ -58,6 +59,27 @@ async def check_image(scope: ProviderScope) -> Outcome:
         Reason.INVALID_CONFIGURATION,
         f"no image is known: set spec.image of ProviderClass "
         f"{scope.provider.spec.provider_class_ref.name!r}, or --image of the operator",
+    )
+
+
+async def check_namespace(scope: ProviderScope) -> Outcome:
+    """Is there where the pod is to move to? What serves the Provider goes before its successor."""
+    serving, cache = scope.serving(), scope.services.ctx.cache
+    if scope.workload is None or serving is None or not cache.synced(NAMESPACES):
+        return CONTINUE
+    name = scope.workload.namespace
+    if serving["metadata"]["namespace"] == name:
+        return CONTINUE
+    found = cache.get(NAMESPACES, Key("", name))
+    if found is not None and not found["metadata"].get("deletionTimestamp"):
+        return CONTINUE
+    state = "does not exist" if found is None else "is being deleted"
+    return Wait(
+        Reason.WORKLOAD_REFUSED,
+        f"namespace {name!r}, where the pod is to run by ProviderClass "
+        f"{scope.provider.spec.provider_class_ref.name!r}, {state}: create it or correct "
+        "spec.workloadNamespace. What serves the Provider stays as it is",
+        after=_NAMESPACE_SECONDS,
     )
 
 
@@ -113,9 +135,17 @@ def _note(scope: ProviderScope, wanted: Wanted, done: Done) -> None:
         told.append(f"{wanted.resource.kind} {wanted.key}")
 
 
-SERVING = (check_class, check_image, remove_strays, make)
+SERVING = (check_class, check_image, check_namespace, remove_strays, make)
 
-LIVING = (check_paused, check_class, check_image, hold, remove_strays, make)
+LIVING = (
+    check_paused,
+    check_class,
+    check_image,
+    check_namespace,
+    hold,
+    remove_strays,
+    make,
+)
 
 
 async def wait_for_machines(scope: ProviderScope) -> Outcome:
