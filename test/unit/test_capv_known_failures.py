@@ -15,6 +15,7 @@ FIELD = "integration/test_vsphere_field.py"
 SESSIONS = "integration/test_vsphere_sessions.py"
 MATRIX = "integration/test_vsphere_fault_matrix.py::test_a_disturbed_call_makes_no_second_vm"
 RIGHTS = "integration/test_vsphere_rights.py"
+UPKEEP = "integration/test_vsphere_upkeep.py"
 MANY = "integration/test_vsphere_three.py"
 WATCHER = "unit/test_vsphere_watcher.py"
 LIFE = "unit/test_machine_life.py"
@@ -149,6 +150,32 @@ PROVIDER_LIST: Mapping[str, Row] = {
         "without credentials nothing can be let go",
         "unit/test_machine_teardown.py::test_a_machine_is_released_while_its_provider_was_never_reached",
     ),
+    "VM group joined after power-on": shown(
+        "machines that are to be kept apart start on one host",
+        f"{UPKEEP}::test_vms_of_a_group_are_kept_apart_before_they_start_and_leave_nothing",
+    ),
+    "VM group loses members": shown(
+        "of two edits of a group only the last counts",
+        f"{UPKEEP}::test_an_edit_that_loses_members_is_made_again_and_an_admins_member_stays",
+    ),
+    "VM of the same name is adopted": shown(
+        "what merely has the machine's name is changed, and destroyed with it",
+        f"{LIFE}::test_a_foreign_vm_of_the_name_is_never_touched",
+    ),
+    "task over a restart is waited for": shown(
+        "a clone that ran while the process began is noticed minutes later",
+        f"{SESSIONS}::test_a_process_that_begins_in_the_middle_of_a_clone",
+    ),
+    "VM out of sight is let go": shown(
+        "a VM that is not found where it was looked for counts as gone, and stays",
+        f"{DRIVER}::test_a_vm_moved_to_a_folder_that_is_hidden_is_never_gone",
+        f"{DRIVER}::test_a_vm_is_found_wherever_an_admin_moved_it",
+    ),
+    "two tasks on one VM": shown(
+        "a VM is started while it is reconfigured",
+        "integration/test_vsphere_spec.py::test_hardware_is_upgraded_before_the_first_start",
+        f"{FIELD}::test_a_snapshot_in_the_making_is_waited_for",
+    ),
 }
 """By number, or subject. What is about specs, images and first-boot data has tests beside it."""
 
@@ -245,6 +272,12 @@ PROVIDER_ROWS = (
     "lost BIOS UUID leads to clones",
     "credentials Secret deleted with the cluster",
     "missing Secret blocks a deletion",
+    "VM group joined after power-on",
+    "VM group loses members",
+    "VM of the same name is adopted",
+    "task over a restart is waited for",
+    "VM out of sight is let go",
+    "two tasks on one VM",
 )
 LIBRARY_ROWS = tuple(
     map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 17, 18, 19, 21, 22, 23, 25, 26))
