@@ -44,6 +44,7 @@ SELECTOR = f"{names.LABEL_MANAGED_BY}={MANAGED_BY},{names.LABEL_WORKLOAD_OF}"
 """Label selector of everything that was made for some Provider."""
 
 _FOREGROUND = "foregroundDeletion"
+_NAME = "banlieue-provider-"
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -267,10 +268,25 @@ def is_of(obj: Obj, provider: Key) -> bool:
 
 
 def maker(obj: Obj) -> Key | None:
-    """The Provider an object was made for; None when it is none of ours."""
-    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    """The Provider an object was made for; None when it is none of ours.
+
+    Whoever may write objects in some namespace can have one say this, too. So it is believed of the
+    names alone that ours have, and nothing else that the object says before `is_trusted`.
+    """
+    meta = obj.get("metadata") or {}
+    if not str(meta.get("name", "")).startswith(_NAME):
+        return None
+    annotations = meta.get("annotations") or {}
     namespace, _, name = annotations.get(names.ANNOTATION_WORKLOAD_OF, "").partition("/")
     return Key(namespace, name) if namespace and name else None
+
+
+def is_trusted(obj: Obj, provider: Key) -> bool:
+    """Whether an object is where nobody writes who may not write the Provider, too.
+
+    A pod may run in another namespace, and whose objects are found there decide nothing.
+    """
+    return Key.of(obj).namespace in {"", provider.namespace}
 
 
 def backend_of(obj: Obj) -> str:

@@ -85,7 +85,7 @@ class ProviderScope:
     def backend(self) -> str:
         """The backend the Provider is served by now; empty when nothing was made yet."""
         for obj in self.found.values():
-            if backend := objects.backend_of(obj):
+            if objects.is_trusted(obj, self.key) and (backend := objects.backend_of(obj)):
                 return backend
         return self.services.index.backend(self.key, self.uid)
 
@@ -99,10 +99,18 @@ class ProviderScope:
         )
 
     def serving(self) -> Obj | None:
-        """The Deployment, as it was last seen."""
+        """The Deployment, as it was last seen where it was told to be, is to be, or nobody else is.
+
+        Others may have made what looks like it, elsewhere.
+        """
         if self.deployment is not None:
             return self.deployment
-        return next((obj for (kind, _), obj in self.found.items() if kind == DEPLOYMENTS), None)
+        told, workload = self.provider.status.workload, self.workload
+        known = [Key(told.namespace or "", told.name or "")] if told else []
+        known += [Key(workload.namespace, workload.name)] if workload else []
+        there = {key: obj for (kind, key), obj in self.found.items() if kind == DEPLOYMENTS}
+        own = (obj for obj in there.values() if objects.is_trusted(obj, self.key))
+        return next((there[key] for key in known if key in there), next(own, None))
 
     def _former(self) -> tuple[Source, ...]:
         """What the Provider named before, until its process has seen that it no longer does.
@@ -112,6 +120,10 @@ class ProviderScope:
         seen = self.provider.status.observed_generation or 0
         if not self.in_use or seen >= (self.provider.metadata.generation or 0):
             return ()
-        roles = [obj for (kind, _), obj in self.found.items() if kind == ROLES]
+        roles = [
+            obj
+            for (kind, _), obj in self.found.items()
+            if kind == ROLES and objects.is_trusted(obj, self.key)
+        ]
         named = {it for role in roles for it in objects.named_in(role, self.key.namespace)}
         return tuple(sorted(named - set(sources(self.provider).all()), key=lambda it: it[1]))
