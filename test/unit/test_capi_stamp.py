@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from banlieue.api import names
-from banlieue.api.resources import CAPI_CLUSTERS, CAPI_MACHINES
+from banlieue.api.resources import CAPI_CLUSTERS, CAPI_MACHINES, PROVIDER_CLASSES
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.models import SIMULATED_CLUSTERS, SIMULATED_MACHINES
 from test.kit.capiworld import CLUSTER, CapiWorld
@@ -391,3 +391,13 @@ async def test_a_machine_that_names_its_domain_waits_for_room_there() -> None:
     await world.settle(seconds=1200)
     assert world.place() == ("one", "one-a")
     assert world.told() == ("False", "InsufficientCapacity")
+
+
+async def test_an_infra_cluster_whose_class_is_gone_restricts_its_machines_all_the_same() -> None:
+    refs = [{"name": "two", "namespace": SYSTEM}]
+    world = CapiWorld.with_cluster(providerRefs=refs)
+    world.api.edit(PROVIDER_CLASSES, Key("", "simulated"), lambda it: it["spec"].pop("cluster"))
+    world.restart()
+    world.add_machine()
+    await world.settle()
+    assert world.place() in {("two", "two-a"), ("two", "two-b"), ("", "")}

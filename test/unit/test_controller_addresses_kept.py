@@ -1,5 +1,6 @@
 """No address is given away while a VM answers to it, nor taken twice."""
 
+from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.reasons import EventReason
 from banlieue.api.resources import IP_ADDRESS_CLAIMS, PROVIDER_CLASSES
@@ -206,3 +207,14 @@ async def test_the_remedy_for_a_claim_of_somebody_else_gives_no_address_away_tha
     await lab.world.settle(seconds=600)
     told = [it for it in lab.world.recorder.events if it.reason == EventReason.ADDRESS_NOT_ASSIGNED]
     assert "belongs to Router edge; delete the claim when nothing uses" in told[-1].message
+
+
+async def test_a_label_of_a_virtual_machine_makes_its_claim_none_of_a_cluster() -> None:
+    lab = Lab()
+    label = {names.CAPI_LABEL_CLUSTER_NAME: "prod"}
+    lab.world.add_vm(labels=label, networkInterfaces=POOLED)
+    await lab.world.settle(seconds=600)
+    [claim] = lab.claims
+    assert claim["spec"] == {"poolRef": lab.pool.reference}
+    assert claim["metadata"]["labels"] == {}
+    assert lab.guests() == ["10.0.0.10"]

@@ -85,7 +85,10 @@ def wishes(machine: Machine, capabilities: Capabilities) -> list[Wish]:
 
 def claim(wish: Wish, machine: Machine, owners: Owners) -> Obj:
     """The claim to POST."""
-    cluster = machine.metadata.labels.get(names.CAPI_LABEL_CLUSTER_NAME)
+    # On a VirtualMachine's it is a label like others, which its user chose.
+    made_for_vm = machine.spec.virtual_machine_ref is not None
+    labels_of = machine.metadata.labels if not made_for_vm else {}
+    cluster = labels_of.get(names.CAPI_LABEL_CLUSTER_NAME)
     spec: dict[str, Any] = {
         "poolRef": {
             "apiGroup": wish.pool.api_group,

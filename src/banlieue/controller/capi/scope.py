@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from banlieue.api import names
 from banlieue.api.infrastructure.cluster import InfraCluster
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import OwnerReference, Resource
@@ -79,10 +80,10 @@ class Scope:
         return await pausing.why_paused(self.machine, cluster)
 
     def infra_cluster(self) -> tuple[InfraCluster, str] | None:
-        """Its InfraCluster and the name of that one's CRD; None while it is not there.
+        """Its InfraCluster and the name of that one's CRD; None while it is not known.
 
         One of a kind that is not ours is told as an empty one without a CRD, and so is that of a
-        Cluster without any: it restricts nothing.
+        Cluster without any: it restricts nothing. One of ours does, also while its class is gone.
         """
         reference = objects.infrastructure_reference(self.cluster or {})
         named = reference.get("apiGroup"), reference.get("kind")
@@ -91,7 +92,7 @@ class Scope:
                 key = Key(self.key.namespace, str(reference.get("name") or ""))
                 obj = self.ctx.cache.get(kind, key)
                 return (InfraCluster.from_api(obj), kind.crd_name) if obj is not None else None
-        return InfraCluster(), ""
+        return None if named[0] == names.INFRASTRUCTURE_GROUP else (InfraCluster(), "")
 
 
 def _cluster_kinds(cache: ObjectReader) -> set[Resource]:

@@ -110,7 +110,10 @@ async def stamp(scope: Scope) -> Outcome:
     if found is None:
         _wait(scope, None)
         return Wait(
-            Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY, "the InfraCluster does not exist", SLOW
+            Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY,
+            "the InfraCluster that the Cluster refers to does not exist, or no ProviderClass has "
+            "its kind in spec.cluster; make what is missing",
+            SLOW,
         )
     wanted, cluster = found
     ledger = scope.services.cluster_machines
