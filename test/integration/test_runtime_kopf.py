@@ -187,7 +187,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.events: list[tuple[EventType, str]] = []
-        self.opened = self.lists = 0
+        self.opened = self.lists = self.refusals = 0
         self.troubles: list[str] = []
 
     def event(self, kind: EventType, obj: Obj) -> None:
@@ -201,6 +201,9 @@ class Notes:
 
     def trouble(self, what: str) -> None:
         self.troubles.append(what)
+
+    def refused(self) -> None:
+        self.refusals += 1
 
 
 class Rig:

@@ -295,6 +295,60 @@ async def test_an_absent_optional_kind_holds_nothing_up_until_it_comes() -> None
     await rig.end()
 
 
+class Refusing:
+    """A source that is told "no rights" until they come."""
+
+    def __init__(self, server: Server, clock: SteppedClock) -> None:
+        self.server, self.clock, self.rights = server, clock, False
+
+    async def watch(self, stream: Stream, sink: Sink) -> None:
+        while not self.rights:
+            sink.trouble("HTTP 403")
+            sink.refused()
+            await self.clock.sleep(2.0)
+        sink.listed()
+        await self.server.watch(stream, sink)
+
+
+def refusing(*, optional: bool) -> tuple[Rig, Refusing]:
+    rig = Rig(optional=optional)
+    source = Refusing(rig.server, rig.clock)
+    rig.keeper._source = source
+    return rig, source
+
+
+async def test_an_optional_kind_without_rights_holds_nothing_up_and_is_read_when_they_come() -> (
+    None
+):
+    rig, source = refusing(optional=True)
+    settled: list[bool] = []
+    rig.keeper.on_settled(lambda: settled.append(rig.keeper.synced))
+    rig.server.put("a")
+    await rig.start(8.0)
+    # An API server that just started refuses everybody for a moment.
+    assert not rig.keeper.unreadable
+    await rig.clock.advance(6.0)
+    assert rig.keeper.unreadable
+    assert settled == [False]
+    # Nobody may take its empty cache for the truth.
+    assert not rig.keeper.synced
+    source.rights = True
+    await rig.clock.advance(30.0)
+    assert rig.keeper.synced
+    assert not rig.keeper.unreadable
+    assert rig.cached() == {"a": 1}
+    assert settled == [False, True]
+    await rig.end()
+
+
+async def test_a_kind_that_must_be_read_is_waited_for_without_end() -> None:
+    rig, _ = refusing(optional=False)
+    await rig.start(600.0)
+    assert not rig.keeper.unreadable
+    assert not rig.keeper.synced
+    await rig.end()
+
+
 async def test_a_kind_that_goes_takes_its_objects_along_but_not_in_haste(rig: Rig) -> None:
     rig.server.put("a")
     await rig.start()

@@ -34,10 +34,7 @@ class ConditionType(Worded):
     """What a condition is about."""
 
     READY = "Ready", "Summary of all others: the object does what its spec says."
-    RECONCILING = (
-        "Reconciling",
-        "Work is going on, or fails and is tried again; present only while true.",
-    )
+    RECONCILING = "Reconciling", "Work is going on, or fails and is tried again; only while true."
     STALLED = "Stalled", "Nothing will happen until the spec or rights change; only while true."
     PAUSED = "Paused", "Hands off was asked for."
     DELETING = "Deleting", "The object is being deleted; says what that waits for."
@@ -189,6 +186,7 @@ class Reason(StrEnum):
         _WAIT,
         "The API server refused an object of the workload.",
     )
+    MACHINE_KIND_FORBIDDEN = "MachineKindForbidden", _WAIT, "The controller lacks rights on a kind."
     KIND_NOT_INSTALLED = (
         "KindNotInstalled",
         _WAIT,
@@ -593,6 +591,7 @@ class EventReason(Worded):
         "NodeNotIdentified",
         "The Node of a machine could not be told, or not be given its provider ID.",
     )
+    KIND_FORBIDDEN = "KindForbidden", "The controller lacks rights on the kind of a class."
     NAMESPACE_REFUSED = (
         "NamespaceRefused",
         "A machine of a namespace that allowedNamespaces leaves out asked for the Provider.",

@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from banlieue.api import names
 from banlieue.api.meta import Resource
+from banlieue.api.reasons import EventReason
 from banlieue.api.resources import (
     CONFIG_MAPS,
     IP_ADDRESS_CLAIMS,
@@ -26,7 +27,7 @@ from banlieue.controller.capi.app import ClusterMachines
 from banlieue.controller.clusters.app import ClusterControllers
 from banlieue.controller.images import ImageSummaryReconciler
 from banlieue.controller.infra import machines
-from banlieue.controller.infra.kinds import MachineKinds
+from banlieue.controller.infra.kinds import MachineKinds, no_rights
 from banlieue.controller.infra.machines import MachineTeardownReconciler
 from banlieue.controller.installation import InstallationKeeper
 from banlieue.controller.provider_classes import ProviderClassReconciler
@@ -47,6 +48,7 @@ KINDS_CONTROLLER = "machine-kinds"
 """Name of the controller that adds watches for the kinds ProviderClasses name."""
 
 _UNCONFIRMED_SECONDS = 300.0
+_NO_RIGHTS_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -297,15 +299,33 @@ class InstallationReconciler:
 
 @dataclass(frozen=True, slots=True)
 class MachineKindsReconciler:
-    """Adds a watch when a ProviderClass names a kind that is not watched yet."""
+    """Adds a watch when a ProviderClass names a kind that is not watched yet.
+
+    Says on the class when the controller has no rights on that kind: they come with its backend.
+    """
 
     role: ControllerRole
+    _refused: set[Resource] = field(default_factory=set)
 
     async def reconcile(self, key: Key) -> Result:
         """Look at one ProviderClass; a kind once watched stays watched."""
         obj = self.role.ctx.cache.get(PROVIDER_CLASSES, key)
-        if obj is not None:
-            self.role.watch_class(ProviderClass.from_api(obj))
+        if obj is None:
+            return Result()
+        spoken = ProviderClass.from_api(obj)
+        self.role.watch_class(spoken)
+        kind = spoken.spec.machine.to_resource()
+        if await self.role.services.kinds.is_refused(kind):
+            self.role.ctx.recorder.event(
+                obj, EventReason.KIND_FORBIDDEN, no_rights(kind), warning=True
+            )
+            self._refused.add(kind)
+            return Result(_NO_RIGHTS_SECONDS)
+        if kind in self._refused:
+            self._refused.discard(kind)
+            log.info("rights on a kind of machines have come", extra={"kind": kind.crd_name})
+            installation = Request(self.role.services.keeper.key)
+            self.role.ctx.enqueue(INSTALLATION_CONTROLLER, installation)
         return Result()
 
 

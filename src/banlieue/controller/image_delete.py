@@ -14,10 +14,10 @@ from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.controller import writes
-from banlieue.controller.infra.kinds import MachineKinds
+from banlieue.controller.infra.kinds import MachineKinds, Unreadable
 from banlieue.sdk.conditions import Finding, merge, true
 from banlieue.sdk.image.sources import is_importable
-from banlieue.sdk.kube import ApiClient, Key, NotFound, Obj
+from banlieue.sdk.kube import ApiClient, Key, Obj
 from banlieue.sdk.reconcile import Context, Result
 from banlieue.sdk.status import replace_status
 
@@ -49,7 +49,12 @@ class ImageDeletion:
             kinds = await self.kinds.all()
             if not self.namespace and not self.ctx.cache.synced(VIRTUAL_MACHINES):
                 return Result(_UNSYNCED_SECONDS)
-            users = await self._users(raw["metadata"]["name"], kinds)
+            try:
+                users = await self._users(raw["metadata"]["name"], kinds)
+            except Unreadable as refused:
+                reason = Reason.MACHINE_KIND_FORBIDDEN
+                await self._tell(raw, true(ConditionType.DELETING, reason, refused.message))
+                return Result(_LOOK_SECONDS)
             if users:
                 await self._tell(raw, _in_use(users))
                 return Result(_LOOK_SECONDS)
@@ -83,10 +88,9 @@ class ImageDeletion:
         """All of a kind: those in the cache, or where it holds one namespace only, read live."""
         if not self.namespace and self.ctx.cache.synced(kind):
             return self.ctx.cache.list(kind)
-        try:
+        if kind == VIRTUAL_MACHINES:
             return await self.ctx.api.list(kind)
-        except NotFound:
-            return ()  # the class names a kind that is not installed
+        return await self.kinds.machines(kind)
 
     def _keeping(self, image: VMImage) -> list[str]:
         """Providers that have copies to delete still; those that are gone delete nothing."""

@@ -17,13 +17,15 @@ from dataclasses import dataclass, field
 
 from banlieue.api import names
 from banlieue.api.resources import CONFIG_MAPS, NAMESPACES
-from banlieue.controller.infra.kinds import Found, MachineKinds
+from banlieue.controller.infra.kinds import Found, MachineKinds, no_rights
 from banlieue.sdk import installation
 from banlieue.sdk.installation import Installation
 from banlieue.sdk.kube import AlreadyExists, Key, NotFound, Obj
 from banlieue.sdk.reconcile import Context
 
 _SYSTEM = Key("", "kube-system")
+_UNREAD_SECONDS = 30.0
+"""Between looks at what machines say, where some of them may not be read."""
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,9 @@ class InstallationKeeper:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _cluster_uid: str = ""
     _checked: str = ""
+    _checked_at: float = 0.0
+    _unread: bool = False
+    _unmade: str = ""
     _foreign_ids: frozenset[str] = frozenset()
 
     @property
@@ -64,7 +69,7 @@ class InstallationKeeper:
             cluster_uid = await self._cluster()
             config_map = self._cached() or await self._live() or await self._make(cluster_uid)
             if config_map is None:
-                return Standing("", problem=_disagreement(self._foreign_ids))
+                return Standing("", problem=self._unmade or _disagreement(self._foreign_ids))
             config_map = await self._confirm(config_map, cluster_uid)
             known = installation.read(config_map, cluster_uid)
             if known is None:
@@ -105,7 +110,12 @@ class InstallationKeeper:
         Machines that carry an id were restored without it, and so may be VirtualMachines whose
         machine objects are still to come: the installation is then in recovery.
         """
-        ids = _ids(await self.kinds.every_machine())
+        machines, refused = await self.kinds.every_machine()
+        ids = _ids(machines)
+        # They may carry the id that is looked for, and a new one would make all VMs foreign.
+        self._unmade = no_rights(refused[0]) if refused and not ids else ""
+        if self._unmade:
+            return None
         if len(ids) > 1:
             self._foreign_ids = ids
             return None
@@ -162,16 +172,16 @@ class InstallationKeeper:
 
         Machines of Cluster API may carry another id: `clusterctl move` brings them along.
         """
-        version = config_map["metadata"]["resourceVersion"]
-        if self._checked == version:
+        version, now = config_map["metadata"]["resourceVersion"], self.ctx.clock.monotonic()
+        due = self._unread and now - self._checked_at > _UNREAD_SECONDS
+        if self._checked == version and not due:
             return
+        machines, refused = await self.kinds.every_machine()
         made_by_vms = (
-            found
-            for found in await self.kinds.every_machine()
-            if (found.obj.get("spec") or {}).get("virtualMachineRef")
+            found for found in machines if (found.obj.get("spec") or {}).get("virtualMachineRef")
         )
         self._foreign_ids = _ids(made_by_vms) - {known.id}
-        self._checked = version
+        self._checked, self._checked_at, self._unread = version, now, bool(refused)
 
 
 def _ids(machines: Iterable[Found]) -> frozenset[str]:

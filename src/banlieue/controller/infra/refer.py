@@ -9,7 +9,7 @@ from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.api.wording import ReasonClass
 from banlieue.controller.infra import adoption, blueprint, devices, naming, skew, teardown
-from banlieue.controller.infra.kinds import Found, reference_to
+from banlieue.controller.infra.kinds import Found, Unreadable, reference_to
 from banlieue.controller.moves import wishes
 from banlieue.controller.scheduling import facts
 from banlieue.controller.scheduling.assume import REFUSAL_SECONDS
@@ -17,7 +17,7 @@ from banlieue.controller.scheduling.placement import Decision, Demand, Place, Pl
 from banlieue.controller.scheduling.placing import place
 from banlieue.controller.vm.scope import Scope
 from banlieue.sdk.conditions import false
-from banlieue.sdk.kube import AlreadyExists, Conflict, Invalid, Key, NotFound
+from banlieue.sdk.kube import AlreadyExists, Conflict, Forbidden, Invalid, Key, NotFound
 from banlieue.sdk.outcome import CONTINUE, Outcome, Stop, Wait
 
 _SLOW = 300.0
@@ -28,6 +28,13 @@ _ABOUT_IMAGES = frozenset({Reason.IMAGE_NOT_READY, Reason.IMAGE_NOT_FOUND})
 
 async def find_machine(scope: Scope) -> Outcome:
     """Is there a machine object already, by the status or by what it says itself?"""
+    try:
+        return await _find_machine(scope)
+    except Unreadable as refused:
+        return no_rights(scope, refused)
+
+
+async def _find_machine(scope: Scope) -> Outcome:
     found = await _look_up(scope)
     if found is not None and not naming.is_own(scope.vm, found.obj):
         return conflict(
@@ -74,6 +81,8 @@ async def _look_up(scope: Scope) -> Found | None:
             obj = await scope.ctx.api.get(kind, key)
         except NotFound:
             return None
+        except Forbidden as refused:
+            raise Unreadable(kind) from refused
     return Found(kind, obj)
 
 
@@ -361,10 +370,22 @@ async def _post(scope: Scope) -> Outcome:
                 _KIND_MISSING,
             ),
         )
+    except Forbidden:  # by a quota or a policy, perhaps: then the next pass tries again
+        if not await scope.services.kinds.is_refused(kind):
+            raise
+        return no_rights(scope, Unreadable(kind))
     except Invalid as refused:
         return _infrastructure(scope, Stop(Reason.INVALID_CONFIGURATION, refused.message))
     scope.take_machine(kind, made)
     return CONTINUE
+
+
+def no_rights(scope: Scope, refused: Unreadable) -> Outcome:
+    """Its machine may be of a kind we have no rights on: making another would be a second one."""
+    reason, message = Reason.MACHINE_KIND_FORBIDDEN, refused.message
+    if scope.scheduled is None:
+        return _unscheduled(scope, reason, message, after=_KIND_MISSING)
+    return _infrastructure(scope, Wait(reason, message, _KIND_MISSING))
 
 
 def _infrastructure(scope: Scope, outcome: Wait | Stop) -> Outcome:

@@ -8,7 +8,7 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy
 from banlieue.controller import writes
 from banlieue.controller.infra import teardown
-from banlieue.controller.infra.kinds import Found
+from banlieue.controller.infra.kinds import Found, Unreadable
 from banlieue.controller.infra.refer import restore_course
 from banlieue.controller.vm.phases import confirm_installation
 from banlieue.controller.vm.scope import Scope
@@ -17,6 +17,7 @@ from banlieue.sdk.kube import Key
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 
 _SOON = 0.1
+_NO_RIGHTS_SECONDS = 30.0
 
 
 async def check_held(scope: Scope) -> Outcome:
@@ -44,7 +45,17 @@ async def check_protected(scope: Scope) -> Outcome:
 
 async def remove_machines(scope: Scope) -> Outcome:
     """Are all machine objects of this VirtualMachine gone? Each goes with a decided intent."""
-    ours = await _ours(scope)
+    try:
+        ours = await _ours(scope)
+    except Unreadable as refused:
+        told = Finding(
+            ConditionType.DELETING,
+            ConditionStatus.TRUE,
+            Reason.MACHINE_KIND_FORBIDDEN,
+            refused.message,
+        )
+        scope.settle(told)
+        return Wait(Reason.MACHINE_KIND_FORBIDDEN, refused.message, _NO_RIGHTS_SECONDS)
     if not ours:
         return CONTINUE
     waits = [await _remove(scope, found) for found in ours]

@@ -124,7 +124,7 @@ class Engine:
         waiting = [
             f"{stream} ({keeper.last_trouble})" if keeper.last_trouble else str(stream)
             for stream, keeper in self._keepers.items()
-            if not keeper.synced or keeper.last_trouble
+            if not keeper.unreadable and (not keeper.synced or keeper.last_trouble)
         ]
         return f"waiting for: {', '.join(waiting)}" if waiting and self._on else ""
 
@@ -147,11 +147,15 @@ class Engine:
         for running in self._controllers.values():
             if running.started or not self._on:
                 continue
-            if all(self._keepers[stream].synced for stream in running.streams):
+            if all(self._is_settled(stream) for stream in running.streams):
                 running.started = True
                 name = running.controller.name
                 self._spawn(running.workers.run(), f"controller {name}")
                 log.info("controller started", extra={"controller": name})
+
+    def _is_settled(self, stream: Stream) -> bool:
+        keeper = self._keepers[stream]
+        return keeper.synced or keeper.unreadable
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:

@@ -96,6 +96,10 @@ class _Mailbox:
         """Hand over that a request failed. From kopf's thread; total."""
         self.call(self._tell, self._sink.trouble, what)
 
+    def refused(self) -> None:
+        """Hand over that rights are missing. From kopf's thread; total."""
+        self.call(self._tell, self._sink.refused)
+
     def call(self, function: Callable[..., object], *args: object) -> None:
         """Run on the process's loop; silently nothing when that is gone."""
         try:
@@ -283,6 +287,8 @@ class _Run:
         of_kind = url.path.endswith(f"/{self._stream.resource.plural}")
         if status >= HTTPStatus.BAD_REQUEST:
             self._mailbox.trouble(f"{request.method} {url.path}: HTTP {status}")
+        if status == HTTPStatus.FORBIDDEN and of_kind:
+            self._mailbox.refused()
         if status == HTTPStatus.UNAUTHORIZED:
             # kopf would give up at once; as a lost connection it is tried again without end.
             response.release()

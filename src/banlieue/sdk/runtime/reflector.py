@@ -71,11 +71,12 @@ class _Expired(Exception):
 
 
 class _Refused(Exception):
-    """An answer that is none; `retry_after` is in seconds."""
+    """An answer that is none; `retry_after` is in seconds, `rights` are what is missing."""
 
-    def __init__(self, what: str, retry_after: float = 0.0) -> None:
+    def __init__(self, what: str, retry_after: float = 0.0, *, rights: bool = False) -> None:
         super().__init__(what)
         self.retry_after = retry_after
+        self.rights = rights
 
 
 class _Asking:
@@ -160,6 +161,8 @@ class _Run:
                 if self._failures >= _PATIENCE:
                     # The version itself may be refused: a restored server never had it.
                     self._version = ""
+                if e.rights:
+                    self._sink.refused()
                 await self._pause(str(e), e.retry_after)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as e:
                 await self._pause(str(e) or type(e).__name__)
@@ -241,4 +244,8 @@ def _check(path: str, response: aiohttp.ClientResponse) -> None:
     if response.status == HTTPStatus.GONE:
         raise _Expired
     retry_after = wire.retry_after(response.headers.get("Retry-After"))
-    raise _Refused(f"GET {path}: HTTP {response.status}", retry_after or 0.0)
+    raise _Refused(
+        f"GET {path}: HTTP {response.status}",
+        retry_after or 0.0,
+        rights=response.status == HTTPStatus.FORBIDDEN,
+    )

@@ -62,6 +62,9 @@ class Sink(Protocol):
     def trouble(self, what: str) -> None:
         """The API server refuses or does not answer; the source goes on trying."""
 
+    def refused(self) -> None:
+        """The API server says that we may not read the kind; told with the trouble it is."""
+
 
 class KindGoneError(Exception):
     """The API server no longer serves the kind."""

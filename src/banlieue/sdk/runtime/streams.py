@@ -28,6 +28,9 @@ _MAX_SWEEP_DELAY = 5.0
 _RECHECK = 35.0
 _AFTER_REPLAY = 1.0
 _GRACE_WITHOUT_WATCH = 60.0
+_REFUSALS = 3
+_REFUSED_SECONDS = 10.0
+"""An API server that just started refuses everybody until it has read its roles."""
 
 
 class StreamClient(SweepClient, Protocol):
@@ -93,6 +96,9 @@ class StreamKeeper:
         self._open = asyncio.Event()
         self._sweep_now = asyncio.Event()
         self._last_event = 0.0
+        self._refusals = 0
+        self._refused_since = 0.0
+        self._without_rights = False
         self._settled: list[Callable[[], None]] = []
 
     @property
@@ -100,8 +106,17 @@ class StreamKeeper:
         """Whether the cache holds everything, which is nothing for an absent optional kind."""
         return self._hub.cache.stream_synced(self.stream)
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether it is an optional kind that is there and that we have no rights on.
+
+        Its cache is empty, and not because nothing is there: nobody waits for it, and `synced` it
+        is only when the rights have come.
+        """
+        return self.optional and self._without_rights
+
     def on_settled(self, callback: Callable[[], None]) -> None:
-        """Call back whenever `synced` becomes true."""
+        """Call back whenever `synced` or `unreadable` becomes true."""
         self._settled.append(callback)
 
     async def run(self) -> None:
@@ -137,6 +152,7 @@ class StreamKeeper:
         if self.last_trouble:
             log.info("watch regained", extra={"stream": str(self.stream)})
         self.last_trouble = ""
+        self._refusals, self._without_rights = 0, False
         self.state = StreamState.WATCHING
         self._open.set()
 
@@ -145,6 +161,20 @@ class StreamKeeper:
         if not self.last_trouble:
             log.warning("watch in trouble", extra={"stream": str(self.stream), "error": what})
         self.last_trouble = what
+
+    def refused(self) -> None:
+        """The API server says that we have no rights on the kind."""
+        now = self._clock.monotonic()
+        if not self._refusals:
+            self._refused_since = now
+        self._refusals += 1
+        steady = self._refusals >= _REFUSALS and now - self._refused_since >= _REFUSED_SECONDS
+        if not steady or self._without_rights:
+            return
+        self._without_rights = True
+        if self.optional:
+            log.warning("no rights on a kind: going on without", extra={"stream": str(self.stream)})
+            self._tell_settled()
 
     async def _served(self) -> bool | None:
         try:
@@ -191,8 +221,11 @@ class StreamKeeper:
         before = self.synced
         self._hub.cache.set_synced(self.stream, synced)
         if synced and not before:
-            for callback in self._settled:
-                callback()
+            self._tell_settled()
+
+    def _tell_settled(self) -> None:
+        for callback in self._settled:
+            callback()
 
     async def _sweep_forever(self) -> None:
         held = len(self._store)
