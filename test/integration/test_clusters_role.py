@@ -8,8 +8,11 @@ from typing import Any, Final
 
 import pytest
 
+from test.kit.barekinds import bare_kind
 from test.kit.installed import Registered
 from test.kit.kube import KubeError
+from test.kit.playedpool import CLAIMS, REFERENCE, PlayedPool
+from test.kit.playedpool import GROUP as IPAM
 from test.kit.running import Running
 from test.kit.stack import condition
 from test.kit.waiting import wait_until
@@ -56,9 +59,11 @@ def definition() -> Object:
 
 @pytest.fixture
 def with_clusters(watched_install: Watched) -> Iterator[Registered]:
-    """banlieue at work in an API server that has the kind Cluster, too."""
+    """banlieue at work in an API server that has the kind Cluster and those of IPAM, too."""
     registered = watched_install.registered
-    registered.kube.apply_crds([definition()])
+    kinds = (("IPAddressClaim", "ipaddressclaims"), ("IPAddress", "ipaddresses"))
+    definitions = [definition(), *(bare_kind(IPAM, *kind) for kind in kinds)]
+    registered.kube.apply_crds(definitions)
     running: list[Running] = []
     try:
         running.append(Running.start(registered))
@@ -66,11 +71,14 @@ def with_clusters(watched_install: Watched) -> Iterator[Registered]:
     finally:
         for it in running:
             it.stop()
-        registered.kube.delete("customresourcedefinitions", CLUSTERS)
+        for made in definitions:
+            registered.kube.delete("customresourcedefinitions", made["metadata"]["name"])
 
 
-def owned(registered: Registered, name: str, **spec: object) -> Object:
-    """A SimulatedCluster that its Cluster owns, as Cluster API leaves it."""
+def owned(
+    registered: Registered, name: str, kind: str = "SimulatedCluster", **spec: object
+) -> Object:
+    """An infrastructure cluster that its Cluster owns, as Cluster API leaves it."""
     made = registered.kube.create(
         {
             "apiVersion": "cluster.x-k8s.io/v1beta2",
@@ -84,7 +92,7 @@ def owned(registered: Registered, name: str, **spec: object) -> Object:
     return registered.kube.create(
         {
             "apiVersion": GROUP,
-            "kind": "SimulatedCluster",
+            "kind": kind,
             "metadata": {
                 "namespace": registered.namespace,
                 "name": name,
@@ -143,6 +151,31 @@ def test_a_cluster_lists_its_domains_and_heeds_its_owner(with_clusters: Register
 
     kube.delete(INFRA, "prod", namespace)
     wait_until(lambda: kube.find(INFRA, "prod", namespace) is None, SECONDS, "the cluster to go")
+
+
+def test_an_endpoint_from_a_pool_is_kept_until_the_cluster_goes(with_clusters: Registered) -> None:
+    registered, kube = with_clusters, with_clusters.kube
+    namespace = registered.namespace
+    pool = PlayedPool(kube, namespace, ["10.0.0.77", "10.0.0.78"])
+    wish = {**REFERENCE, "port": 6443}
+    owned(registered, "prod", controlPlaneEndpointPool=wish)
+    # Of a backend without a Provider here: its address is claimed all the same.
+    owned(registered, "other", "VSphereCluster", controlPlaneEndpointPool=wish)
+
+    def endpoints() -> list[Object]:
+        pool.step()
+        found = (kube.get(*it, namespace) for it in both)
+        return [it["spec"].get("controlPlaneEndpoint") for it in found]
+
+    both = ((INFRA, "prod"), ("vsphereclusters", "other"))
+    wait_until(lambda: all(endpoints()), SECONDS, "the endpoints")
+    assert {it["host"] for it in endpoints()} == {"10.0.0.77", "10.0.0.78"}
+    assert {it["port"] for it in endpoints()} == {6443}
+    kube.wait_for(INFRA, "prod", namespace, until=provisioned, timeout=SECONDS)
+    for it in both:
+        kube.delete(*it, namespace)
+        kube.wait_gone(*it, namespace, timeout=SECONDS)
+    assert kube.list(CLAIMS, namespace) == []
 
 
 def provisioned(obj: Object) -> bool:

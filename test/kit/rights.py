@@ -42,6 +42,8 @@ HOLDERS = "unit/test_runtime_elector.py::test_a_holder_whose_pod_is_gone_is_not_
 CLUSTER_API = "unit/test_operator_grants.py::test_bootstrap_data_of_cluster_api_is_granted"
 INFRA_CLUSTER = "integration/test_clusters_role.py::"
 INFRA_CLUSTER += "test_a_cluster_lists_its_domains_and_heeds_its_owner"
+ENDPOINT = "integration/test_clusters_role.py::"
+ENDPOINT += "test_an_endpoint_from_a_pool_is_kept_until_the_cluster_goes"
 CAPI_STAMP = "unit/test_capi_stamp.py::"
 CAPI_STAMP += "test_what_it_waits_for_is_told_in_order_and_nothing_but_status_is_written"
 POOLED = "unit/test_controller_addresses.py::"
@@ -81,6 +83,9 @@ CONTROLLER: Final = (
     Right("get list watch", CAPI, "clusters machines", CAPI_STAMP),
     Right("patch", INFRA, "simulatedmachines/status vspheremachines/status", CAPI_STAMP),
     Right("list watch", INFRA, "simulatedclusters vsphereclusters", INFRA_CLUSTER),
+    Right("patch", INFRA, "simulatedclusters vsphereclusters", ENDPOINT),
+    Right("update", INFRA, "simulatedclusters/finalizers vsphereclusters/finalizers", ENDPOINT),
+    Right("update", INFRA, "simulatedmachines/finalizers vspheremachines/finalizers", POOLED),
     Right("list watch", INFRA, "simulatedmachinetemplates vspheremachinetemplates", INFRA_CLUSTER),
     Right("patch", INFRA, "simulatedclusters/status vsphereclusters/status", INFRA_CLUSTER),
     Right(
@@ -144,12 +149,16 @@ STATIC: Final = (
 
 
 def provider(name: str, uid: str, granted: Iterable[str]) -> tuple[Right, ...]:
-    """What the account the operator makes for a Provider may do, with Secrets granted to it."""
+    """What the account the operator makes for a Provider may do, with Secrets granted to it.
+
+    The Provider names a Secret and a ConfigMap, called after it.
+    """
     return (
         *_ANY_PROVIDER,
         Right("get list watch patch operate", OURS, "providers", ENOUGH, name, INSTALL),
         Right("patch", OURS, "providers/status", ENOUGH, name, INSTALL),
         Right("get patch", "", "secrets", ENOUGH, f"{name}-creds", INSTALL),
+        Right("get patch", "", "configmaps", ENOUGH, f"{name}-ca", INSTALL),
         Right("create", COORDINATION, "leases", ENOUGH, where=INSTALL),
         Right("get patch", COORDINATION, "leases", ENOUGH, uid, INSTALL),
         *(Right("get", "", "secrets", GRANTED, secret, TENANT) for secret in granted),

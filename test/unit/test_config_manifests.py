@@ -327,11 +327,17 @@ def test_the_node_patcher_comes_without_any_right_on_secrets_and_beside_the_inst
 
 
 def test_the_controller_may_make_machines_of_every_backend() -> None:
-    machines, waits, computed, statuses = rules_of("banlieue-system-controller-backends")
+    machines, waits, endpoints, claims, computed, statuses = rules_of(
+        "banlieue-system-controller-backends"
+    )
+    clusters = kinds_labelled(names.LABEL_CLUSTER_KIND)
     assert set(machines["resources"]) == machine_kinds()
     assert set(waits["resources"]) == {f"{it}/status" for it in machine_kinds()}
     of_machines = {it.replace("machines", "machinetemplates") for it in machine_kinds()}
-    assert set(computed["resources"]) == of_machines | kinds_labelled(names.LABEL_CLUSTER_KIND)
+    assert (set(endpoints["resources"]), endpoints["verbs"]) == (clusters, ["patch"])
+    owners = {f"{it}/finalizers" for it in machine_kinds() | clusters}
+    assert (set(claims["resources"]), claims["verbs"]) == (owners, ["update"])
+    assert set(computed["resources"]) == of_machines | clusters
     assert computed["verbs"] == ["list", "watch"]
     assert statuses["resources"] == [f"{it}/status" for it in computed["resources"]]
     assert statuses["verbs"] == ["patch"]

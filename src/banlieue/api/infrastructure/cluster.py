@@ -10,6 +10,7 @@ from pydantic import Field
 from banlieue.api.markers import Rule, list_map
 from banlieue.api.meta import Conditions, Model, NamespacedRef, ResourceObject, Selector
 from banlieue.api.types import Count, FailureDomainName, Line
+from banlieue.api.v1alpha1.capabilities import PoolRef
 
 
 class ControlPlaneEndpoint(Model):
@@ -19,6 +20,12 @@ class ControlPlaneEndpoint(Model):
     port: int = Field(ge=1, le=65535, description="TCP port, such as 6443.")
 
 
+class EndpointPool(PoolRef):
+    """Where the address of the control plane endpoint comes from."""
+
+    port: int = Field(ge=1, le=65535, description="TCP port of the endpoint, such as 6443.")
+
+
 class ClusterSpec(Model):
     """Which Providers a cluster may use, and where its API server answers."""
 
@@ -26,6 +33,12 @@ class ClusterSpec(Model):
         default=None,
         description="Where the API server of the workload cluster answers. Never changes once "
         "status.initialization.provisioned is true. Default: waits until the Cluster has one.",
+    )
+    control_plane_endpoint_pool: EndpointPool | None = Field(
+        default=None,
+        description="Pool that the address of the endpoint is claimed from, where neither "
+        "controlPlaneEndpoint nor the Cluster gives one. What it gives is written into "
+        "controlPlaneEndpoint and stays; an edit has no effect then.",
     )
     provider_refs: Annotated[list[NamespacedRef], MaxLen(32), list_map("namespace", "name")] = (
         Field(

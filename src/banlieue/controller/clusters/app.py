@@ -7,6 +7,7 @@ from banlieue.api import names
 from banlieue.api.meta import Resource
 from banlieue.api.resources import (
     CAPI_CLUSTERS,
+    IP_ADDRESS_CLAIMS,
     NAMESPACES,
     PROVIDER_CLASSES,
     PROVIDERS,
@@ -42,6 +43,7 @@ class ClusterControllers:
                 cluster.InfraClusterReconciler(self.services, self._clusters),
                 (
                     self._optional(CAPI_CLUSTERS, of_clusters.owner),
+                    self._optional(IP_ADDRESS_CLAIMS, of_clusters.claim),
                     Watch(PROVIDERS, of_clusters.provider),
                     Watch(PROVIDER_CLASSES, of_clusters.provider_class),
                     Watch(NAMESPACES, of_clusters.namespace),

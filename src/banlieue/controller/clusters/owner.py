@@ -37,10 +37,13 @@ def is_others(obj: Obj) -> bool:
     By presence, whatever the value. Then not even a condition is written.
     """
     annotations = obj["metadata"].get("annotations") or {}
-    return (
-        names.CAPI_ANNOTATION_MANAGED_BY in annotations
-        or names.CAPI_ANNOTATION_DELETE_FOR_MOVE in annotations
-    )
+    return names.CAPI_ANNOTATION_MANAGED_BY in annotations or moves_away(obj)
+
+
+def moves_away(obj: Obj) -> bool:
+    """Whether `clusterctl move` takes the object away."""
+    annotations = obj["metadata"].get("annotations") or {}
+    return names.CAPI_ANNOTATION_DELETE_FOR_MOVE in annotations
 
 
 def pause_of(obj: Obj, cluster: Obj | None) -> str | None:

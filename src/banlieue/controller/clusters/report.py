@@ -26,7 +26,13 @@ class Problem(NamedTuple):
 
 
 def living_status(
-    cluster: InfraCluster, owner: Obj | None, found: Membership, listed: Listing, now: datetime
+    cluster: InfraCluster,
+    owner: Obj | None,
+    found: Membership,
+    listed: Listing,
+    now: datetime,
+    *,
+    waits: str = "",
 ) -> ClusterStatus:
     """The status of a cluster that is looked after.
 
@@ -36,14 +42,16 @@ def living_status(
         found: its Providers.
         listed: their failure domains.
         now: the time of changes.
+        waits: why an address pool gives no endpoint yet, empty when none is asked.
     """
     problems = [*_provider_problems(cluster, found), *_domain_problems(cluster, found, listed)]
     if endpoint(cluster, owner) is None:
         problems.append(
             Problem(
                 Reason.WAITING_FOR_CONTROL_PLANE_ENDPOINT,
-                "nobody has set the control plane endpoint: give spec.controlPlaneEndpoint here or "
-                "in the Cluster",
+                waits
+                or "nobody has set the control plane endpoint: give spec.controlPlaneEndpoint here "
+                "or in the Cluster, or spec.controlPlaneEndpointPool here",
             )
         )
     status = cluster.status.model_copy(deep=True)

@@ -32,6 +32,14 @@ class Wakes:
             return ()
         return self._later(change.key.namespace, change.key)
 
+    def claim(self, change: Change) -> Iterable[Request]:
+        """The claim of an endpoint was answered, changed hands, or is gone."""
+        for owner in (*_owners(change.old), *_owners(change.new)):
+            for kind in self.kinds.all():
+                group = str(owner.get("apiVersion", "")).partition("/")[0]
+                if (group, owner.get("kind")) == (kind.group, kind.kind):
+                    yield Request(request_key(kind, Key(change.key.namespace, owner["name"])))
+
     def provider(self, change: Change) -> Iterable[Request]:
         """A Provider offers other failure domains, or to others."""
         return () if _offer(change.old) == _offer(change.new) else self._later()
@@ -104,6 +112,10 @@ def _ready(status: dict[str, Any]) -> bool:
     return any(
         it.get("type") == ConditionType.READY and it.get("status") == "True" for it in conditions
     )
+
+
+def _owners(obj: Obj | None) -> Iterable[dict[str, Any]]:
+    return ((obj or {}).get("metadata") or {}).get("ownerReferences") or ()
 
 
 def _labels(obj: Obj | None) -> object:
