@@ -302,6 +302,7 @@ async def test_refusals_of_lists_and_watches_are_lived_through(rig: Rig, code: i
     rig.api.put("b")
     await rig.heard(("ADDED", "b"))
     assert any(str(code) in it for it in rig.notes.troubles)
+    assert bool(rig.notes.refusals) == (code == 403)
     assert rig.running
 
 

@@ -15,10 +15,10 @@ from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.cli import main
 from banlieue.cli.surroundings import NotReadable, from_cluster
 from banlieue.controller.scheduling.dryrun import DryRun
-from banlieue.controller.scheduling.placement import Placed
+from banlieue.controller.scheduling.placement import Placed, Unplaced
 from banlieue.sdk.kube import Forbidden, Key, NotFound, Obj
 from banlieue.sdk.testing.memory_api import Call, MemoryApi, Moment
-from test.kit.controllerworld import NAMESPACE, SYSTEM, ControllerWorld, domain
+from test.kit.controllerworld import NAMESPACE, SYSTEM, THIS, ControllerWorld, domain
 
 Run = Callable[..., Result]
 
@@ -43,6 +43,7 @@ def dump(world: ControllerWorld, directory: Path) -> None:
         "virtualmachines",
         "namespaces",
         "configmaps",
+        "thismachines",
     )
     items = [
         {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
@@ -129,6 +130,44 @@ async def test_the_answer_is_the_controllers(world: ControllerWorld, run: Run) -
             said = next(it for it in status["conditions"] if it["type"] == "Scheduled")
             assert (told["reason"], told["message"]) == (said["reason"], said["message"])
     assert [it["placed"] for it in foretold] == [True, True, True, False]
+
+
+def add_node(world: ControllerWorld, name: str, memory: int = 4096, **spec: object) -> None:
+    """A machine that Cluster API made and that its Provider was not seen to hold yet."""
+    placed = {
+        "providerRef": {"namespace": SYSTEM, "name": "one"},
+        "placement": {"failureDomain": "one-a"},
+    }
+    whole = {"cpus": 2, "memoryMiB": memory, **placed, **spec}
+    world.api.put(THIS, {"metadata": {"namespace": "clusters", "name": name}, "spec": whole})
+
+
+ON_ONE = {"providerRef": {"name": "one", "namespace": SYSTEM}}
+
+
+def test_machines_of_cluster_api_take_room(world: ControllerWorld, run: Run) -> None:
+    with_capacity(world, one_a=9000, one_b=0)
+    add_node(world, "node-1")
+    add_node(world, "node-2")
+    result = run(machine("db-1", **ON_ONE))
+    assert result.exit_code == 1
+    assert "team-a/db-1: not placed, InsufficientCapacity" in result.stdout
+
+
+def test_those_virtual_machines_stand_for_do_not_count_twice(
+    world: ControllerWorld, run: Run
+) -> None:
+    with_capacity(world, one_a=9000, one_b=0)
+    for name in ("a", "b"):
+        add_node(world, name, virtualMachineRef={"name": name, "uid": "u"})
+    assert "team-a/db-1: placed" in run(machine("db-1", **ON_ONE)).stdout
+
+
+def test_a_damaged_machine_in_a_file_is_named(world: ControllerWorld, run: Run) -> None:
+    add_node(world, "node-1", cpus="many")
+    result = run(machine("db-1"))
+    assert result.exit_code == 2
+    assert "spec.cpus" in result.stderr
 
 
 def test_what_was_placed_before_it_counts(world: ControllerWorld, run: Run) -> None:
@@ -301,6 +340,23 @@ async def test_a_cluster_is_read_and_not_written(world: ControllerWorld) -> None
     assert isinstance(decision, Placed)
     assert notes == []
     assert {call.verb for call in world.api.calls[before:]} == {"get", "list"}
+
+
+async def test_machines_of_cluster_api_in_a_cluster_take_room(world: ControllerWorld) -> None:
+    with_capacity(world, one_a=9000, one_b=0)
+    world.api.edit(PROVIDERS, Key(SYSTEM, "two"), lambda it: it["spec"].update(cordoned=True))
+    add_node(world, "node-1")
+    add_node(world, "damaged", cpus="many")
+    decision, notes = await live(world)
+    assert isinstance(decision, Placed)
+    assert any("damaged" in note for note in notes)
+    add_node(world, "node-2")
+    decision, _ = await live(world)
+    assert isinstance(decision, Unplaced)
+    refusing(world.api, THIS.plural)
+    decision, notes = await live(world)
+    assert isinstance(decision, Placed)
+    assert any(THIS.plural in note for note in notes)
 
 
 async def test_what_may_not_be_read_is_said(world: ControllerWorld) -> None:

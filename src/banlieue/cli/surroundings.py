@@ -1,10 +1,11 @@
 """What a dry run of the scheduler looks at: a live cluster, or a directory of YAML."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from banlieue.api import names
+from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.kinds import KINDS
 from banlieue.api.meta import Resource
 from banlieue.api.resources import (
@@ -16,7 +17,8 @@ from banlieue.api.resources import (
     VM_CLASSES,
     VM_IMAGES,
 )
-from banlieue.cli.manifests import Document, read_directory, read_model
+from banlieue.cli.manifests import Document, ManifestInvalid, read_directory, read_model
+from banlieue.controller.infra.kinds import named_kinds
 from banlieue.controller.snapshot import Snapshot
 from banlieue.sdk import installation
 from banlieue.sdk.kube import ApiClient, Forbidden, Key, NotFound, Obj
@@ -51,10 +53,14 @@ def from_directory(directory: Path, namespaces: Iterable[str], system: str) -> S
     """
     found: list[tuple[Resource, Obj]] = []
     notes: list[str] = []
+    others: list[Document] = []
     for document in read_directory(directory):
         resource = _resource(document)
         if resource is not None:
             found.append((resource, document.obj))
+        else:
+            others.append(document)
+    found += _machines_among(others, named_kinds(Snapshot(found)))
     there = {Key.of(obj).name for resource, obj in found if resource == NAMESPACES}
     for name in sorted(set(namespaces) - there):
         found.append((NAMESPACES, _bare_namespace(name)))
@@ -64,6 +70,23 @@ def from_directory(directory: Path, namespaces: Iterable[str], system: str) -> S
     snapshot = Snapshot(found)
     config_map = snapshot.get(CONFIG_MAPS, Key(system, names.INSTALLATION_CONFIG_MAP))
     return _surroundings(snapshot, installation.read(config_map, ""), notes)
+
+
+def _machines_among(
+    documents: Iterable[Document], kinds: Iterable[Resource]
+) -> Iterator[tuple[Resource, Obj]]:
+    """Machines that Cluster API made: they take room, and groups of them stay apart."""
+    known = {f"{kind.api_version}/{kind.kind}": kind for kind in kinds}
+    for document in documents:
+        kind = known.get(document.kind)
+        if kind is not None and _is_of_cluster_api(document.obj):
+            read_model(document, Machine)
+            yield kind, document.obj
+
+
+def _is_of_cluster_api(machine: Obj) -> bool:
+    """Whether no VirtualMachine stands for it, which would be counted itself."""
+    return not (machine.get("spec") or {}).get("virtualMachineRef")
 
 
 def _resource(document: Document) -> Resource | None:
@@ -87,6 +110,8 @@ async def from_cluster(api: ApiClient, namespaces: Iterable[str], system: str) -
     for resource in _NEEDED:
         found += [(resource, obj) for obj in await _list(api, resource)]
     found += [(VIRTUAL_MACHINES, obj) for obj in await _machines(api, wanted, notes)]
+    for kind in named_kinds(Snapshot(found)):
+        found += [(kind, obj) for obj in await _machines_of_cluster_api(api, kind, notes)]
     found += [(NAMESPACES, await _namespace(api, name, notes)) for name in wanted]
     known: installation.Installation | None = None
     try:
@@ -139,6 +164,29 @@ async def _machines(api: ApiClient, namespaces: Iterable[str], notes: list[str])
             "only where a Provider reports it"
         )
     return [obj for name in namespaces for obj in await _list(api, VIRTUAL_MACHINES, name)]
+
+
+async def _machines_of_cluster_api(api: ApiClient, kind: Resource, notes: list[str]) -> list[Obj]:
+    """Those of one kind; what cannot be read takes room only where a Provider reports it."""
+    try:
+        listed = await api.list(kind)
+    except NotFound:
+        return []  # the class names a kind that is not installed
+    except Forbidden:
+        notes.append(
+            f"{kind.plural} of all namespaces may not be read: those that Cluster API made count "
+            "only where a Provider reports them"
+        )
+        return []
+    found = []
+    for obj in filter(_is_of_cluster_api, listed):
+        try:
+            read_model(Document(obj, f"{kind.kind} {Key.of(obj)}"), Machine)
+        except ManifestInvalid as error:
+            notes.append(f"{error}; it does not count")
+        else:
+            found.append(obj)
+    return found
 
 
 async def _namespace(api: ApiClient, name: str, notes: list[str]) -> Obj:

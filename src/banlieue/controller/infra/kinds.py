@@ -39,6 +39,15 @@ def no_rights(kind: Resource) -> str:
     )
 
 
+def named_kinds(reader: ObjectReader) -> tuple[Resource, ...]:
+    """The machine kinds ProviderClasses name, by group and kind."""
+    found = {
+        ProviderClass.from_api(obj).spec.machine.to_resource()
+        for obj in reader.list(PROVIDER_CLASSES)
+    }
+    return tuple(sorted(found, key=lambda kind: (kind.group, kind.kind, kind.version)))
+
+
 @dataclass(slots=True)
 class MachineKinds:
     """Finds kinds and lists machines over all of them. Knows no backend by name."""
@@ -58,11 +67,7 @@ class MachineKinds:
 
     def named(self) -> tuple[Resource, ...]:
         """The machine kinds ProviderClasses name, by group and kind."""
-        found = {
-            ProviderClass.from_api(obj).spec.machine.to_resource()
-            for obj in self.cache.list(PROVIDER_CLASSES)
-        }
-        return tuple(sorted(found, key=lambda kind: (kind.group, kind.kind, kind.version)))
+        return named_kinds(self.cache)
 
     def of_reference(self, reference: KindRef) -> Resource:
         """The kind a reference means; its version is a guess when no class names the kind."""

@@ -6,7 +6,9 @@ from banlieue.api.resources import VIRTUAL_MACHINES, VM_CLASSES, VM_IMAGES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage
+from banlieue.controller.capi import berths
 from banlieue.controller.infra import devices
+from banlieue.controller.infra.kinds import named_kinds
 from banlieue.controller.scheduling import census, facts
 from banlieue.controller.scheduling.atlas import Atlas
 from banlieue.controller.scheduling.crowd import Crowd
@@ -41,7 +43,8 @@ class DryRun:
     """Places one VirtualMachine after the other; each counts for those after it.
 
     Args:
-        reader: Providers with their classes, images, classes, namespaces and VirtualMachines.
+        reader: Providers with their classes, images, classes, namespaces, VirtualMachines, and
+            machines of Cluster API of the kinds the Providers' classes name.
         installation_id: as in ConfigMap `banlieue-installation`; empty when it is not known, so
             that Providers' figures are taken to count every machine that was seen on a backend.
         recovery: whether the installation is in recovery.
@@ -55,6 +58,8 @@ class DryRun:
         self._recovery = recovery
         self._atlas = Atlas(reader)
         self._crowd = Crowd(census.residents(reader, installation_id))
+        for resident in berths.residents(reader, named_kinds(reader), installation_id):
+            self._crowd.put(resident)
 
     def check(self, vm: VirtualMachine) -> None:
         """Refuse what no Provider could make into a machine.
