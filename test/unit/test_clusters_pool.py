@@ -174,6 +174,14 @@ async def test_the_address_is_given_back_when_the_last_machine_is_gone(world: Po
     assert sorted(world.pool.free) == ["10.0.0.10", "10.0.0.11"]
 
 
+async def test_a_finalizer_that_was_stripped_comes_back(world: PooledWorld) -> None:
+    world.add_cluster(controlPlaneEndpointPool=world.wish)
+    await world.play()
+    world.edit_cluster(lambda it: it["metadata"].update(finalizers=[]))
+    await world.play()
+    assert world.cluster()["metadata"]["finalizers"] == [names.FINALIZER_ADDRESSES]
+
+
 async def test_a_paused_cluster_keeps_its_address(world: PooledWorld) -> None:
     world.add_cluster(controlPlaneEndpointPool=world.wish)
     await world.play()

@@ -80,8 +80,12 @@ async def settle(services: Services, kind: Resource, obj: Obj, owner: Key) -> Po
     """
     cluster = InfraCluster.from_api(obj)
     pool = cluster.spec.control_plane_endpoint_pool
-    if pool is None or cluster.spec.control_plane_endpoint is not None:
+    if pool is None:
         return Pooled(obj)
+    if cluster.spec.control_plane_endpoint is not None:
+        return Pooled(
+            await _held(services, kind, obj, owner, claim_name(obj["metadata"]["name"], pool))
+        )
     whose = await _live(services, owner)
     if is_paused(whose) or report.endpoint(cluster, whose) is not None:
         return Pooled(obj)  # the pause, or the endpoint, will be told to the cache
@@ -139,6 +143,16 @@ async def _live(services: Services, owner: Key) -> Obj | None:
     with contextlib.suppress(NotFound):
         return await services.ctx.api.get(CAPI_CLUSTERS, owner)
     return None
+
+
+async def _held(services: Services, kind: Resource, obj: Obj, owner: Key, claim: str) -> Obj:
+    """Hold a cluster again whose finalizer was taken off, as long as its claim is there."""
+    known = services.ctx.cache.get(IP_ADDRESS_CLAIMS, Key(obj["metadata"]["namespace"], claim))
+    if is_held(obj) or known is None or not _is_mine(kind, obj, known):
+        return obj
+    if is_paused(await _live(services, owner)):
+        return obj
+    return await writes.add_finalizer(services.ctx.api, kind, obj, names.FINALIZER_ADDRESSES)
 
 
 async def _claim(
