@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from banlieue.api.meta import Resource
 from banlieue.api.resources import NAMESPACES, PROVIDERS, VIRTUAL_MACHINES, VM_CLASSES, VM_IMAGES
 from banlieue.controller import wakes
 from banlieue.controller.infra import machines
+from banlieue.controller.infra.references import References
 from banlieue.controller.scheduling.assume import Ledger, Waiting
 from banlieue.controller.scheduling.placement import Place, Resident
 from banlieue.controller.wakes import MIRROR_DELAY, Wakes
@@ -15,7 +17,7 @@ from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change, Priority
 from banlieue.sdk.testing.fakes import FakeClock
 from banlieue.sdk.testing.memory_api import Call, MemoryApi, Moment
-from test.kit.controllerworld import THIS, ControllerWorld, domain
+from test.kit.controllerworld import THAT, THIS, ControllerWorld, domain
 
 PROVIDER = Key("system", "one")
 PLACED, WAITING = Key("ns", "placed"), Key("ns", "waiting")
@@ -196,28 +198,54 @@ def test_machines_of_a_virtual_machine_that_is_gone_are_looked_at() -> None:
 
 
 def test_only_machines_that_need_a_decision_are_looked_at() -> None:
-    api, key = MemoryApi(), Key("ns", "m")
-    cache = api.cache
-    (request,) = wakes.stray_machine(cache, THIS, Change(THIS, key, None, _machine()))
+    api, key, named = MemoryApi(), Key("ns", "m"), References()
+    api.subscribe(named.note)
+    (request,) = wakes.stray_machine(named, THIS, Change(THIS, key, None, _machine()))
     assert request.key == machines.request_key(THIS, key)
     assert request.delay > 0
     made = _machine()
     made["spec"]["instance"] = {"uuid": "u"}
     reference = {"apiGroup": THIS.group, "kind": THIS.kind, "namespace": "ns", "name": "m"}
     vm: Obj = {"metadata": {"namespace": "ns", "name": "vm"}, "spec": {}}
-    (request,) = wakes.stray_machine(cache, THIS, Change(THIS, key, None, made))
+    (request,) = wakes.stray_machine(named, THIS, Change(THIS, key, None, made))
     owned = {**made, "metadata": {**made["metadata"], "ownerReferences": [{"uid": "1"}]}}
-    assert not list(wakes.stray_machine(cache, THIS, Change(THIS, key, None, owned)))
+    assert not list(wakes.stray_machine(named, THIS, Change(THIS, key, None, owned)))
     api.put(VIRTUAL_MACHINES, {**vm, "status": {"infrastructureRef": reference}})
-    assert not list(wakes.stray_machine(cache, THIS, Change(THIS, key, None, made)))
+    assert not list(wakes.stray_machine(named, THIS, Change(THIS, key, None, made)))
     other = {"infrastructureRef": {**reference, "name": "m-m1"}}
     api.edit(VIRTUAL_MACHINES, Key("ns", "vm"), lambda obj: obj.update(status=other))
-    (request,) = wakes.stray_machine(cache, THIS, Change(THIS, key, None, made))
+    (request,) = wakes.stray_machine(named, THIS, Change(THIS, key, None, made))
     assert request.delay > 0
-    assert not list(wakes.stray_machine(cache, THIS, Change(THIS, key, made, made)))
+    assert not list(wakes.stray_machine(named, THIS, Change(THIS, key, made, made)))
     made["metadata"]["deletionTimestamp"] = "x"
-    (request,) = wakes.stray_machine(cache, THIS, Change(THIS, key, None, made))
+    (request,) = wakes.stray_machine(named, THIS, Change(THIS, key, None, made))
     assert request.delay == 0
+
+
+def test_what_a_virtual_machine_names_is_known_by_its_changes() -> None:
+    api, vm, named = MemoryApi(), Key("ns", "vm"), References()
+    api.subscribe(named.note)
+
+    def reference(name: str, kind: Resource = THIS) -> dict[str, str]:
+        return {"apiGroup": kind.group, "kind": kind.kind, "namespace": "ns", "name": name}
+
+    status = {
+        "infrastructureRef": reference("vm"),
+        "incomingRef": reference("vm-m1", THAT),
+        "previous": {"infrastructureRef": reference("old")},
+    }
+    api.put(VIRTUAL_MACHINES, {"metadata": {"namespace": "ns", "name": "vm"}, "status": status})
+    assert named.names(vm, THIS, vm)
+    assert named.names(vm, THAT, Key("ns", "vm-m1"))
+    assert named.names(vm, THIS, Key("ns", "old"))
+    assert not named.names(vm, THAT, vm)
+    assert not named.names(vm, THIS, Key("other", "vm"))
+    assert not named.names(vm, THIS, Key("ns", "vm-m1"))
+    api.edit(VIRTUAL_MACHINES, vm, lambda it: it.pop("status"))
+    assert named.knows(vm)
+    assert not named.names(vm, THIS, vm)
+    api.drop(VIRTUAL_MACHINES, vm)
+    assert not named.knows(vm)
 
 
 async def test_an_image_that_gets_ready_in_the_middle_of_a_pass_is_not_missed() -> None:

@@ -29,6 +29,7 @@ from banlieue.controller.images import ImageSummaryReconciler
 from banlieue.controller.infra import machines
 from banlieue.controller.infra.kinds import MachineKinds, no_rights
 from banlieue.controller.infra.machines import MachineTeardownReconciler
+from banlieue.controller.infra.references import References
 from banlieue.controller.installation import InstallationKeeper
 from banlieue.controller.provider_classes import ProviderClassReconciler
 from banlieue.controller.scheduling.assume import Ledger
@@ -81,6 +82,7 @@ class ControllerRole:
     clusters: ClusterControllers
     namespace: str = ""
     system_namespace: str = names.SYSTEM_NAMESPACE
+    _references: References = field(default_factory=References)
 
     @classmethod
     def of(
@@ -127,7 +129,7 @@ class ControllerRole:
                 (
                     Watch(
                         VIRTUAL_MACHINES,
-                        partial(wakes.machines_left, self.services.kinds.of_reference),
+                        self._machines_left,
                         namespace=self.namespace,
                         many=True,
                     ),
@@ -216,7 +218,7 @@ class ControllerRole:
             machines.CONTROLLER,
             Watch(
                 kind,
-                partial(wakes.stray_machine, self.ctx.cache, kind),
+                partial(wakes.stray_machine, self._references, kind),
                 namespace=self.namespace,
                 optional=True,
                 many=True,
@@ -233,6 +235,10 @@ class ControllerRole:
                 many=True,
             ),
         )
+
+    def _machines_left(self, change: Change) -> Iterable[Request]:
+        self._references.note(change)
+        return wakes.machines_left(self.services.kinds.of_reference, change)
 
     def _witness(self, controller: str, kind: Resource) -> Mishaps:
         return Mishaps.of_kind(self.ctx, controller, kind, names.MANAGER_CONTROLLER)

@@ -9,6 +9,7 @@ from banlieue.api.reasons import ConditionType, Reason
 from banlieue.api.resources import VIRTUAL_MACHINES, VM_IMAGES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller.infra import machines
+from banlieue.controller.infra.references import References
 from banlieue.controller.scheduling.assume import Ledger
 from banlieue.sdk.kube import Key, Obj, ObjectReader
 from banlieue.sdk.reconcile import Change, Priority, Request
@@ -94,7 +95,7 @@ class Wakes:
         return _later(Key.of(obj) for obj in self.cache.list(VIRTUAL_MACHINES))
 
 
-def stray_machine(cache: ObjectReader, kind: Resource, change: Change) -> Iterable[Request]:
+def stray_machine(named: References, kind: Resource, change: Change) -> Iterable[Request]:
     """A machine object that is on its way out, that nothing was made for, or that nobody names."""
     machine = change.new
     if machine is None:
@@ -104,10 +105,10 @@ def stray_machine(cache: ObjectReader, kind: Resource, change: Change) -> Iterab
         owner = ((machine.get("spec") or {}).get("virtualMachineRef") or {}).get("name")
         if change.old is not None or not owner:
             return ()
-        vm = cache.get(VIRTUAL_MACHINES, Key(change.key.namespace, owner))
-        if vm is None and machine["metadata"].get("ownerReferences"):
+        vm = Key(change.key.namespace, owner)
+        if not named.knows(vm) and machine["metadata"].get("ownerReferences"):
             return ()  # not known yet, or gone: the garbage collector's then
-        if vm is not None and machines.is_named(vm, kind, change.key):
+        if named.names(vm, kind, change.key):
             return ()
     delay = 0.0 if leaving else UNREFERENCED_DELAY
     return (Request(machines.request_key(kind, change.key), delay=delay),)

@@ -11,6 +11,7 @@ from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller.infra import teardown
 from banlieue.controller.infra.kinds import Found
+from banlieue.controller.infra.references import references_of
 from banlieue.controller.vm.scope import Services
 from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.reconcile import Result
@@ -36,14 +37,7 @@ def is_suspicious(machine: Obj) -> bool:
 
 def is_named(vm: Obj, kind: Resource, key: Key) -> bool:
     """Whether the status of a VirtualMachine names this machine object, in any role."""
-    status = vm.get("status") or {}
-    previous = (status.get("previous") or {}).get("infrastructureRef")
-    return any(
-        it is not None
-        and (it["apiGroup"], it["kind"]) == (kind.group, kind.kind)
-        and Key(it["namespace"], it["name"]) == key
-        for it in (status.get("infrastructureRef"), status.get("incomingRef"), previous)
-    )
+    return (kind.group, kind.kind, key.namespace, key.name) in references_of(vm)
 
 
 @dataclass(slots=True)
