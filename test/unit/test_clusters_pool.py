@@ -13,7 +13,8 @@ from banlieue.api.resources import (
     IP_ADDRESS_CLAIMS,
     IP_ADDRESSES,
 )
-from banlieue.sdk.kube import Key, Obj
+from banlieue.controller.clusters import pool
+from banlieue.sdk.kube import Conflict, Key, Obj
 from test.kit.addresspool import AddressPool
 from test.kit.clusterworld import ENDPOINT, THIS_CLUSTER, ClusterWorld
 from test.kit.controllerworld import NAMESPACE, restored
@@ -343,3 +344,37 @@ async def test_a_controller_killed_at_any_write_claims_once(*, lost: bool) -> No
             assert write > 4
             return
     raise AssertionError("there is no end of writes")
+
+
+async def test_a_stale_look_at_the_cluster_ends_no_claim_that_the_endpoint_came_by(
+    world: PooledWorld,
+) -> None:
+    world.add_cluster(controlPlaneEndpointPool={**world.wish, "name": "empty"})
+    await world.settle(seconds=60.0)
+    world.edit_cluster(lambda it: it["spec"].update(controlPlaneEndpointPool=world.wish))
+    await world.play()
+    assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST
+    stale = copy.deepcopy(world.cluster())
+    stale["spec"]["controlPlaneEndpointPool"]["name"] = "empty"
+    stale["spec"].pop("controlPlaneEndpoint")
+    stale["metadata"]["resourceVersion"] = "1"
+    with pytest.raises(Conflict):
+        await pool.settle(world.role.services, THIS_CLUSTER, stale, Key(NAMESPACE, "prod"))
+    (claim,) = world.claims()
+    assert not claim["metadata"].get("deletionTimestamp")
+    assert list(world.pool.given.values()) == [FIRST["host"]]
+
+
+async def test_a_claim_restored_with_an_earlier_owner_is_taken_up_before_it_is_collected(
+    world: PooledWorld,
+) -> None:
+    world.add_cluster(controlPlaneEndpointPool=world.wish)
+    await world.play()
+    saved = world.cluster()
+    world.api.drop(THIS_CLUSTER, Key(NAMESPACE, "prod"), force=True)
+    world.api.put(THIS_CLUSTER, restored(saved, uid="of-another-life"))
+    await world.play()
+    world.api.collect_garbage()
+    await world.play()
+    assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST
+    assert list(world.pool.given.values()) == [FIRST["host"]]

@@ -91,8 +91,13 @@ async def settle(services: Services, kind: Resource, obj: Obj, owner: Key) -> Po
         return Pooled(obj)  # the pause, or the endpoint, will be told to the cache
     api = services.ctx.api
     obj = await writes.add_finalizer(api, kind, obj, names.FINALIZER_ADDRESSES)
-    name = claim_name(cluster.metadata.name, pool)
-    await _drop_others(services, kind, obj, name)
+    await _drop_others(services, kind, obj, claim_name(cluster.metadata.name, pool))
+    return await _ask(services, kind, obj, pool, owner)
+
+
+async def _ask(
+    services: Services, kind: Resource, obj: Obj, pool: EndpointPool, owner: Key
+) -> Pooled:
     claim, waits = await _claim(services, kind, obj, pool, owner)
     if claim is None:
         return Pooled(obj, waits, RETRY_SECONDS)
@@ -101,11 +106,11 @@ async def settle(services: Services, kind: Resource, obj: Obj, owner: Key) -> Po
         return Pooled(obj, _pending(claim, pool))
     address = await _address(services, claim, reference)
     if address is None:
-        what = f"IPAddress {reference} is no address for IPAddressClaim {name}"
+        what = f"IPAddress {reference} is no address for IPAddressClaim {claim['metadata']['name']}"
         return Pooled(obj, what, RETRY_SECONDS)
     endpoint = {"host": address, "port": pool.port}
     op = {"op": "add", "path": "/spec/controlPlaneEndpoint", "value": endpoint}
-    return Pooled(await writes.patch(api, kind, obj, [op]))
+    return Pooled(await writes.patch(services.ctx.api, kind, obj, [op]))
 
 
 async def let_go(services: Services, kind: Resource, obj: Obj, owner: Key | None) -> Pooled:
