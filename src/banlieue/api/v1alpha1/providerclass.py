@@ -181,7 +181,9 @@ class ProviderClassSpec(Model):
         description="Secrets, in the workload's namespace, to fetch the image with.",
     )
     pod_labels: Annotated[LabelMap, MaxLen(32)] = Field(
-        default_factory=dict, description="Further labels of the pod."
+        default_factory=dict,
+        description="Further labels of the pod. The namespace it runs in has to allow them by its "
+        "annotation `banlieue.io/pod-labels`, such as `team=a,tier=b`.",
     )
     pod_annotations: Annotated[dict[str, Annotated[str, MaxLen(4096)]], MaxLen(32)] = Field(
         default_factory=dict, description="Further annotations of the pod."
