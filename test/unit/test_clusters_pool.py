@@ -17,7 +17,7 @@ from banlieue.controller.clusters import pool
 from banlieue.sdk.kube import Conflict, Key, Obj
 from test.kit.addresspool import AddressPool
 from test.kit.clusterworld import ENDPOINT, THIS_CLUSTER, ClusterWorld
-from test.kit.controllerworld import NAMESPACE, restored
+from test.kit.controllerworld import NAMESPACE, THIS, restored
 
 FIRST = {"host": "10.0.0.10", "port": 6443}
 
@@ -370,11 +370,31 @@ async def test_a_claim_restored_with_an_earlier_owner_is_taken_up_before_it_is_c
 ) -> None:
     world.add_cluster(controlPlaneEndpointPool=world.wish)
     await world.play()
-    saved = world.cluster()
-    world.api.drop(THIS_CLUSTER, Key(NAMESPACE, "prod"), force=True)
-    world.api.put(THIS_CLUSTER, restored(saved, uid="of-another-life"))
+    (claim,) = world.claims()
+
+    def outdate(it: Obj) -> None:
+        it["metadata"]["ownerReferences"][0]["uid"] = "of-another-life"
+
+    world.api.edit(IP_ADDRESS_CLAIMS, Key.of(claim), outdate)
     await world.play()
-    world.api.collect_garbage()
-    await world.play()
-    assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST
+    (found,) = world.claims()
+    assert found["metadata"]["ownerReferences"] == claim["metadata"]["ownerReferences"]
     assert list(world.pool.given.values()) == [FIRST["host"]]
+
+
+async def test_a_virtual_machine_with_the_label_of_a_cluster_does_not_hold_it(
+    world: PooledWorld,
+) -> None:
+    world.add_cluster(controlPlaneEndpointPool=world.wish)
+    await world.play()
+    labels = {names.CAPI_LABEL_CLUSTER_NAME: "prod"}
+    world.api.put(
+        THIS,
+        {
+            "metadata": {"namespace": NAMESPACE, "name": "db-1", "labels": labels},
+            "spec": {"virtualMachineRef": {"name": "db-1", "uid": "x"}, "instance": {"uuid": "y"}},
+        },
+    )
+    world.api.drop(THIS_CLUSTER, Key(NAMESPACE, "prod"))
+    await world.play()
+    assert not world.there()

@@ -89,8 +89,7 @@ async def settle(services: Services, kind: Resource, obj: Obj, owner: Key) -> Po
     whose = await _live(services, owner)
     if is_paused(whose) or report.endpoint(cluster, whose) is not None:
         return Pooled(obj)  # the pause, or the endpoint, will be told to the cache
-    api = services.ctx.api
-    obj = await writes.add_finalizer(api, kind, obj, names.FINALIZER_ADDRESSES)
+    obj = await _confirmed(services, kind, obj)
     await _drop_others(services, kind, obj, claim_name(cluster.metadata.name, pool))
     return await _ask(services, kind, obj, pool, owner)
 
@@ -130,7 +129,9 @@ async def let_go(services: Services, kind: Resource, obj: Obj, owner: Key | None
     selector = f"{names.CAPI_LABEL_CLUSTER_NAME}={_cluster_name(obj, owner)}"
     for machines in (CAPI_MACHINES, *services.kinds.named()):
         with contextlib.suppress(NotFound):
-            if await api.list(machines, namespace=namespace, label_selector=selector):
+            left = await api.list(machines, namespace=namespace, label_selector=selector)
+            # A VirtualMachine's labels are its user's, and so are those of its machine.
+            if not all((it.get("spec") or {}).get("virtualMachineRef") for it in left):
                 return Pooled(obj, again=ENDING_SECONDS)
     await _drop_others(services, kind, obj, "")
     with contextlib.suppress(NotFound):
@@ -150,13 +151,30 @@ async def _live(services: Services, owner: Key) -> Obj | None:
     return None
 
 
+async def _confirmed(services: Services, kind: Resource, obj: Obj) -> Obj:
+    """The cluster held, and certainly as it was read: claims are ended by what it says.
+
+    Raises:
+        Conflict: it changed since, and may have an endpoint of a claim that is to stay.
+    """
+    api = services.ctx.api
+    if is_held(obj):
+        return await writes.patch(api, kind, obj, [])
+    return await writes.add_finalizer(api, kind, obj, names.FINALIZER_ADDRESSES)
+
+
 async def _held(services: Services, kind: Resource, obj: Obj, owner: Key, claim: str) -> Obj:
-    """Hold a cluster again whose finalizer was taken off, as long as its claim is there."""
+    """Hold a cluster again whose finalizer was taken off, as long as its claim is there.
+
+    A claim that was restored names the owner of an earlier life, and would be collected.
+    """
     known = services.ctx.cache.get(IP_ADDRESS_CLAIMS, Key(obj["metadata"]["namespace"], claim))
-    if is_held(obj) or known is None or not _is_mine(kind, obj, known):
+    if known is None or _is_foreign(kind, obj, known):
         return obj
-    if is_paused(await _live(services, owner)):
+    owned = _reference(kind, obj) in (known["metadata"].get("ownerReferences") or ())
+    if (is_held(obj) and owned) or is_paused(await _live(services, owner)):
         return obj
+    await _owned(services, kind, obj, known)
     return await writes.add_finalizer(services.ctx.api, kind, obj, names.FINALIZER_ADDRESSES)
 
 
