@@ -1,13 +1,17 @@
 """No address is given away while a VM answers to it, nor taken twice."""
 
+import pytest
+
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.reasons import EventReason
 from banlieue.api.resources import IP_ADDRESS_CLAIMS, PROVIDER_CLASSES
 from banlieue.api.types import IPFamily
 from banlieue.api.v1alpha1.provider import PoolRef
+from banlieue.controller.addresses import endings
+from banlieue.controller.infra.kinds import Found
 from banlieue.sdk import pools
-from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.kube import Conflict, Key, Obj
 from test.kit.addresslab import POOLED, Lab
 from test.kit.addresspool import AddressPool
 from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS
@@ -218,3 +222,19 @@ async def test_a_label_of_a_virtual_machine_makes_its_claim_none_of_a_cluster() 
     assert claim["spec"] == {"poolRef": lab.pool.reference}
     assert claim["metadata"]["labels"] == {}
     assert lab.guests() == ["10.0.0.10"]
+
+
+async def test_a_stale_look_at_a_machine_takes_no_address_of_an_interface_that_is_back() -> None:
+    lab = Lab()
+    second = {"name": "eth1", "networkClass": "prod", "ipam": POOLED[0]["ipam"]}
+    lab.world.add_vm(networkInterfaces=[*POOLED, second])
+    await lab.world.settle(seconds=600)
+    stale = lab.world.machine()
+    assert stale is not None
+    stale["spec"]["networkInterfaces"].pop()
+    stale["status"]["interfaces"].pop()
+    stale["metadata"]["resourceVersion"] = "1"
+    services, machine = lab.world.role.services, Machine.from_api(stale)
+    with pytest.raises(Conflict):
+        await endings.release_unplugged(services, Found(THIS, stale), machine, [])
+    assert lab.guests() == sorted(lab.pool.given.values()) == ["10.0.0.10", "10.0.0.11"]

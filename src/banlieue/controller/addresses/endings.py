@@ -197,7 +197,11 @@ async def _is_used(services: Services, obj: Obj) -> bool:
 async def release_unplugged(
     services: Services, found: Found, machine: Machine, wishes: list[Wish]
 ) -> None:
-    """End the claims of interfaces the VM has lost, unless another machine uses them."""
+    """End the claims of interfaces the VM has lost, unless another machine uses them.
+
+    Raises:
+        Conflict: the machine changed since it was read, perhaps by having the interface back.
+    """
     wanted = {wish.claim for wish in wishes}
     mine = Key(found.kind.crd_name, found.key.name)
     for obj in services.ctx.cache.list(IP_ADDRESS_CLAIMS, namespace=found.key.namespace):
@@ -207,6 +211,7 @@ async def release_unplugged(
         if not using or claims.is_used(left) or obj["metadata"]["name"] in wanted:
             continue
         if nic and claims.is_unplugged(machine, nic):
+            await writes.patch(services.ctx.api, found.kind, found.obj, [])
             await release(services.ctx.api, obj)
 
 
