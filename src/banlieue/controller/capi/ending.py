@@ -23,6 +23,12 @@ def has_intent(machine: Machine) -> bool:
     return intent is not None and intent.uid == machine.metadata.uid
 
 
+def is_to_be_destroyed(machine: Machine) -> bool:
+    """Whether the intent that stands there for this very object is to destroy."""
+    intent = machine.spec.teardown
+    return has_intent(machine) and intent is not None and intent.mode is TeardownMode.DESTROY
+
+
 async def renew(api: ApiClient, found: Found) -> bool:
     """Write the intent of a living machine again, whose Machine lives and refers to it.
 

@@ -1,15 +1,17 @@
 """One pass over one machine that Cluster API made, whatever its backend."""
 
+import contextlib
 from dataclasses import dataclass
 
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine, MachineStatus
+from banlieue.api.resources import PROVIDERS
 from banlieue.controller.capi import berths, ending, objects, redoing, reporting
 from banlieue.controller.capi.scope import Scope
 from banlieue.controller.capi.stamping import CHECKS, stamp
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.vm.scope import Services
-from banlieue.sdk.kube import Key
+from banlieue.sdk.kube import Key, NotFound
 from banlieue.sdk.machine import pausing, report
 from banlieue.sdk.outcome import Continue, Outcome, Wait
 from banlieue.sdk.phases import run_phases
@@ -95,6 +97,8 @@ class ClusterMachineReconciler:
             if not await self._paused_live(machine):
                 await ending.renew(services.ctx.api, found)
             return Result()
+        if await self._is_unserved(found, machine):
+            return Result()
         reference = objects.owner_reference(machine)
         if reference is None or not redoing.is_refused(machine):
             return Result()
@@ -106,7 +110,26 @@ class ClusterMachineReconciler:
         standing = await self.services.keeper.standing()
         if standing.problem is None and not await self._paused_live(machine):
             await ending.end(self.services.ctx.api, self.services.ctx.cache, found)
+            if ending.is_to_be_destroyed(machine):
+                await self._is_unserved(found, machine)
         return Result()
+
+    async def _is_unserved(self, found: Found, machine: Machine) -> bool:
+        """Whether its Provider is gone; then its status says so, as no provider will."""
+        reference, ctx = machine.spec.provider_ref, self.services.ctx
+        if reference is None:
+            return False
+        provider = Key(reference.namespace, reference.name)
+        if self.services.provider(provider) is not None:
+            return False
+        with contextlib.suppress(NotFound):
+            await ctx.api.get(PROVIDERS, provider)
+            return False
+        if not await self._paused_live(machine):
+            status = reporting.unserved_status(machine, provider, ctx.clock.now())
+            manager, told = names.MANAGER_CONTROLLER, status.to_api()
+            await write_status(ctx.api, found.kind, found.obj, told, manager=manager)
+        return True
 
     async def _paused_live(self, machine: Machine) -> bool:
         live = pausing.live(self.services.ctx.api)

@@ -1,10 +1,11 @@
-"""The status of a Cluster API machine that has no Provider yet: what it waits for. Pure."""
+"""The status of a Cluster API machine that no provider serves: what it waits for. Pure."""
 
 from datetime import datetime
 
 from banlieue.api.infrastructure.machine import Machine, MachineStatus
 from banlieue.api.reasons import ConditionType, Reason
 from banlieue.sdk.conditions import false, merge
+from banlieue.sdk.kube import Key
 from banlieue.sdk.outcome import Stop, Wait
 
 
@@ -22,6 +23,24 @@ def waiting_status(machine: Machine, outcome: Wait | Stop, now: datetime) -> Mac
         found.append(false(ConditionType.PROVISIONED, outcome.reason, outcome.message))
     ours = {finding.type.value for finding in found}
     others = [item for item in status.conditions if item.type not in ours]
+    merged = merge(status.conditions, found, generation=machine.metadata.generation, now=now)
+    status.conditions = sorted([*others, *merged], key=lambda item: item.type)
+    return status
+
+
+def unserved_status(machine: Machine, provider: Key, now: datetime) -> MachineStatus:
+    """The status of one whose Provider does not exist any more, so that nobody else tells."""
+    uid, leaving = machine.metadata.uid, machine.metadata.deletion_timestamp is not None
+    remedy = (
+        "its VM cannot be destroyed: make the Provider again, or leave the VM where it is by "
+        f"spec.teardown {{mode: Release, uid: {uid}}}"
+        if leaving
+        else "nobody serves the machine: make the Provider again, or replace the Machine"
+    )
+    message = f"Provider {provider} does not exist, so {remedy}"
+    status = machine.status.model_copy(deep=True)
+    found = [false(ConditionType.READY, Reason.PROVIDER_NOT_FOUND, message)]
+    others = [item for item in status.conditions if item.type != ConditionType.READY.value]
     merged = merge(status.conditions, found, generation=machine.metadata.generation, now=now)
     status.conditions = sorted([*others, *merged], key=lambda item: item.type)
     return status
