@@ -6,7 +6,7 @@ from dataclasses import replace
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine, Move, MoveRole, TeardownMode
 from banlieue.api.meta import KindRef
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import ConditionType, EventReason, Reason
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller import writes
 from banlieue.controller.infra import blueprint, naming, skew, teardown
@@ -32,7 +32,7 @@ async def begin(scope: Scope, wish: Wish | None) -> None:
     machine = scope.machine
     if machine is None or scope.standing is None:
         return
-    claims = scope.services.claims(facts.owner_digest(scope.standing.id, scope.key))
+    claims = _heard(scope, machine, facts.owner_digest(scope.standing.id, scope.key))
     if await _brought_up_to_date(scope, machine, wishes.superseding(machine, claims)):
         return
     _settle_record(scope, wish)
@@ -43,6 +43,31 @@ async def begin(scope: Scope, wish: Wish | None) -> None:
         hold = await _start(scope, machine, wish, claims)
     if hold is not None:
         _say(scope, wish, hold)
+
+
+def _heard(scope: Scope, machine: Machine, digest: str) -> Claims:
+    """What Providers tell that the machine is on, or that its namespace may use.
+
+    Who runs a namespace may have a Provider in it, and any marks he likes on its backend: by those
+    no machine of others is moved, nor stopped.
+    """
+    told, reference = scope.services.claims(digest), machine.spec.provider_ref
+    own = Key(reference.namespace, reference.name) if reference else None
+    heard = [it for it in told if it[0] == own or _is_offered(scope, it[0])]
+    strangers = wishes.superseding(machine, [it for it in told if it not in heard])
+    if strangers:
+        named = ", ".join(sorted({str(hit.provider) for hit in strangers}))
+        message = (
+            f"Provider {named} tells of a later machine of this owner, and is not offered to this "
+            "namespace, so nothing is done about it; have its admin offer it, or take that away"
+        )
+        scope.ctx.recorder.event(scope.raw, EventReason.OWNERSHIP_CONFLICT, message, warning=True)
+    return heard
+
+
+def _is_offered(scope: Scope, provider: Key) -> bool:
+    site = scope.services.site(provider, scope.image, scope.key.namespace)
+    return site is not None and site.allowed
 
 
 def _settle_record(scope: Scope, wish: Wish | None) -> None:

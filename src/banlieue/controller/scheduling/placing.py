@@ -1,6 +1,6 @@
 """Where a machine goes, its past included: what was placed before never goes anywhere else."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from banlieue.api.reasons import Reason
 from banlieue.controller.scheduling.placement import (
@@ -60,7 +60,9 @@ def remembered(
 ) -> Decision | None:
     """What follows from a machine's past alone, as in `place`; None for one that has none."""
     known = tuple(sites)
-    claims = {site.key: found for site in known if (found := _claims(demand, site.claims))}
+    told = {site.key: found for site in known if (found := _claims(demand, site.claims))}
+    strangers = _strangers(known, before, traces or {}) & told.keys()
+    claims = {key: found for key, found in told.items() if key not in strangers}
     if not claims and before is None and traces:
         there = {site.key for site in known}
         found_there = {key: _claims(demand, it) for key, it in traces.items() if key in there}
@@ -75,10 +77,24 @@ def remembered(
         if site is None:
             return _provider_gone(next(iter(past)))
         return _return_to(demand, site, residents, before, claims.get(site.key, ()))
+    if strangers:
+        return _not_allowed(strangers)
     pending = sorted(site.key for site in known if _may_hold_it(site, recovery=recovery))
     if pending:
         return _recovering(pending) if recovery else _beginning(pending)
     return None
+
+
+def _strangers(
+    sites: Iterable[Site], before: Place | None, traces: Mapping[Key, Sequence[Claim]]
+) -> set[Key]:
+    """Providers whose word no machine of this namespace is placed by.
+
+    They are not offered to it, and nothing of our own says that the machine was ever there. Who
+    runs a namespace may have a Provider in it, and any marks he likes on its backend.
+    """
+    known = {*traces, *([before.provider] if before else ())}
+    return {site.key for site in sites if not site.allowed and site.key not in known}
 
 
 def _latest(
@@ -149,6 +165,15 @@ def _two_pasts(past: Iterable[Key]) -> Unplaced:
         Reason.OWNERSHIP_CONFLICT,
         f"machines of this owner exist on several Providers ({names}); "
         "remove all but one of them there, nothing is made or changed until then",
+    )
+
+
+def _not_allowed(strangers: Collection[Key]) -> Unplaced:
+    return Unplaced(
+        Reason.PROVIDER_NOT_ALLOWED,
+        f"Provider {_listed(sorted(strangers))} tells of a machine of this owner, and is not "
+        "offered to this namespace; nothing is made until its admin offers it (allowedNamespaces), "
+        "or takes that machine away",
     )
 
 
