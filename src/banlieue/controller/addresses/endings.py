@@ -205,12 +205,12 @@ async def release_unplugged(
     wanted = {wish.claim for wish in wishes}
     mine = Key(found.kind.crd_name, found.key.name)
     for obj in services.ctx.cache.list(IP_ADDRESS_CLAIMS, namespace=found.key.namespace):
-        left = claims.without_owner(_owners(obj), found.kind, found.key.name)
-        using = [mine] == claims.machines_among(_owners(obj), [found.kind])
-        nic = (obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_INTERFACE, "")
-        if not using or claims.is_used(left) or obj["metadata"]["name"] in wanted:
+        meta, present = obj["metadata"], _owners(obj)
+        if meta["name"] in wanted or [mine] != claims.machines_among(present, [found.kind]):
             continue
-        if nic and claims.is_unplugged(machine, nic):
+        nic = (meta.get("annotations") or {}).get(names.ANNOTATION_INTERFACE, "")
+        others = claims.is_used(claims.without_owner(present, found.kind, found.key.name))
+        if nic and not others and claims.is_unplugged(machine, nic):
             await writes.patch(services.ctx.api, found.kind, found.obj, [])
             await release(services.ctx.api, obj)
 
