@@ -16,7 +16,7 @@ from banlieue.sdk.driver import Driver, Task
 from banlieue.sdk.errors import DriverError, Foreign, InvalidSpec
 from banlieue.sdk.identity import Mark, valid_mark
 from banlieue.sdk.kube import Key, Obj
-from banlieue.sdk.machine import adopted, drift, epochs, life, writes
+from banlieue.sdk.machine import adopted, drift, epochs, life, permission, writes
 from banlieue.sdk.machine.ownership import own_mark, wanted_mark
 from banlieue.sdk.machine.scope import Scope, owner_of, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
@@ -33,7 +33,7 @@ async def survey(scope: Scope) -> Outcome:
     adopt = scope.machine.spec.adopt
     if adopt is None or scope.machine.spec.instance is not None:
         return CONTINUE
-    outcome = await run_phases((life.permitted, _allowed, _know_owner), scope)
+    outcome = await run_phases((permission.permitted, _allowed, _know_owner), scope)
     if outcome is not CONTINUE:
         return outcome
     found = await _find(scope)
@@ -57,7 +57,7 @@ async def _allowed(scope: Scope) -> Outcome:
         Reason.ADOPTION_NOT_ALLOWED,
         "the Provider does not let this namespace adopt machines; ask its admin for "
         "policy.adoption.allowedNamespaces",
-        life.SLOW,
+        permission.SLOW,
     )
 
 
@@ -69,7 +69,7 @@ _ANOTHERS = (
 
 async def _know_owner(scope: Scope) -> Outcome:
     """Whose mark would be the machine's own?"""
-    known = await life.known_installation(scope)
+    known = await permission.known_installation(scope)
     if isinstance(known, Wait):
         return known
     scope.owner = owner_of(scope.machine, known.id)
@@ -157,7 +157,7 @@ def _changes(scope: Scope) -> Iterator[str]:
 
 async def _claim(scope: Scope, found: Candidate) -> Outcome:
     """Persist the VM's identity in the machine object, before anything is written on the VM."""
-    outcome = await run_phases(life.MAY_MAKE, scope)
+    outcome = await run_phases(permission.MAY_MAKE, scope)
     if outcome is not CONTINUE:
         return outcome
     uuid = found.state.uuid.lower()
@@ -194,7 +194,7 @@ async def take_over(scope: Scope) -> Outcome:
     if any(other.get("providerID") for other in _others_of(scope, found.uuid)):
         # It was marked for that object; that somebody spoiled the mark gives it to nobody else.
         raise Foreign(_ANOTHERS)
-    outcome = await run_phases((life.permitted, _allowed, life.may_change), scope)
+    outcome = await run_phases((permission.permitted, _allowed, permission.may_change), scope)
     if outcome is not CONTINUE:
         return outcome
     await scope.confirm_live()

@@ -10,7 +10,7 @@ from banlieue.api.infrastructure.machine import MoveRole
 from banlieue.api.reasons import Reason
 from banlieue.sdk.driver import Driver, Task
 from banlieue.sdk.errors import NeedsOperator
-from banlieue.sdk.machine import epochs, life
+from banlieue.sdk.machine import epochs, life, permission
 from banlieue.sdk.machine.ownership import wanted_mark
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
@@ -27,7 +27,7 @@ async def never_again(scope: Scope) -> Outcome:
         Reason.VM_MISSING,
         "the VM that a move left behind is gone and is not made again; release it to have done "
         "with this object",
-        life.SLOW,
+        permission.SLOW,
     )
 
 
@@ -47,7 +47,7 @@ async def sync_mark(scope: Scope) -> Outcome:
     wanted = wanted_mark(ref)
     if (seen.mark.epoch, seen.mark.incoming) == (wanted.epoch, wanted.incoming):
         return CONTINUE
-    outcome = await run_phases((life.permitted, life.may_change), scope)
+    outcome = await run_phases((permission.permitted, permission.may_change), scope)
     if outcome is not CONTINUE:
         return outcome
     await scope.confirm_live()

@@ -20,6 +20,7 @@ from banlieue.sdk.machine import (
     life,
     moving,
     pausing,
+    permission,
     report,
     restart,
     seed,
@@ -216,7 +217,9 @@ class MachineReconciler:
         if isinstance(error, InvalidSpec):
             return Stop(error.reason, error.message)
         if isinstance(error, NeedsOperator):
-            return Wait(error.reason, error.message, life.SLOW * self.ctx.rng.uniform(0.1, 0.3))
+            return Wait(
+                error.reason, error.message, permission.SLOW * self.ctx.rng.uniform(0.1, 0.3)
+            )
         first, longest = _SHORTEST_RETRY, _LONGEST_RETRY
         if error.reason is Reason.WAITING_FOR_GRANT:
             first, longest = _GRANT_RETRY, _LONGEST_GRANT_RETRY

@@ -13,7 +13,7 @@ from typing import Any
 from banlieue.api.reasons import EventReason, Reason
 from banlieue.api.types import PowerState
 from banlieue.sdk.driver import RESTART, MachinePlan, MachineState
-from banlieue.sdk.machine import drift, life, plan, writes
+from banlieue.sdk.machine import drift, life, permission, plan, writes
 from banlieue.sdk.machine.scope import Scope, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
@@ -46,7 +46,7 @@ async def restart(scope: Scope) -> Outcome:
     if seen.foreign_task:
         scope.restart_after = drift.SETTLE_SECONDS
         return CONTINUE
-    outcome = await run_phases((life.permitted, life.may_change), scope)
+    outcome = await run_phases((permission.permitted, permission.may_change), scope)
     return await _send(scope, seen) if outcome is CONTINUE else outcome
 
 

@@ -15,7 +15,7 @@ from banlieue.api.types import PowerState
 from banlieue.sdk.conditions import Finding, false, true
 from banlieue.sdk.driver import Driver, MachineState, Seed, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator
-from banlieue.sdk.machine import drift, life
+from banlieue.sdk.machine import drift, permission
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
@@ -60,7 +60,7 @@ async def _advance(scope: Scope, seen: MachineState, seed: Seed) -> None:
             return
     scope.seed_waits = _too_early(scope, seen, seed) or _resting(scope)
     if scope.seed_waits is None:
-        may = await run_phases((life.permitted, life.may_change), scope)
+        may = await run_phases((permission.permitted, permission.may_change), scope)
         scope.seed_waits = may if isinstance(may, Wait) else None
     if scope.seed_waits is not None:
         scope.seed_after = scope.seed_waits.after
@@ -97,7 +97,7 @@ def _pause(scope: Scope) -> None:
     """Try again, ever later."""
     memory = scope.memory
     memory.seed_failures += 1
-    pause = min(life.SLOW, 2.0 ** min(memory.seed_failures, 9))
+    pause = min(permission.SLOW, 2.0 ** min(memory.seed_failures, 9))
     memory.seed_rests_until = scope.ctx.clock.monotonic() + pause
     scope.seed_after = pause
 

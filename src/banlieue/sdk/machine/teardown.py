@@ -18,7 +18,7 @@ from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.sdk.driver import DiskState, Driver, MachineRef, Task
 from banlieue.sdk.errors import DriverError, NeedsOperator, NotYet, Unreachable
 from banlieue.sdk.kube import Key, NotFound
-from banlieue.sdk.machine import adoption, disks, life, plan, writes
+from banlieue.sdk.machine import adoption, disks, life, permission, plan, writes
 from banlieue.sdk.machine.ownership import check_ours
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
@@ -56,13 +56,13 @@ async def check_paused(scope: Scope) -> Outcome:
     """
     spec = scope.open.provider.spec
     if spec.paused:
-        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused", life.SLOW)
+        return Wait(Reason.PROVIDER_PAUSED, "the Provider is paused", permission.SLOW)
     if spec.mode is ProviderMode.READ_ONLY:
         return Wait(
             Reason.PROVIDER_PAUSED,
             "the Provider is read-only, so nothing is destroyed or released; set its mode to "
             "ReadWrite to have it done",
-            life.SLOW,
+            permission.SLOW,
         )
     return CONTINUE
 
@@ -102,7 +102,7 @@ async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
     Best effort: release must go through when the backend does not answer.
     """
     made_by = scope.machine.spec.virtual_machine_ref
-    if made_by is None or await life.may_change(scope) is not CONTINUE:
+    if made_by is None or await permission.may_change(scope) is not CONTINUE:
         return None
     try:
         found = await scope.ctx.api.get(VIRTUAL_MACHINES, Key(scope.key.namespace, made_by.name))
@@ -226,7 +226,7 @@ PHASES = (
     adoption.settle,
     check_intent,
     life.check_backend,
-    life.may_change,
+    permission.may_change,
     life.finish_task,
     adoption.leave,
     ensure_gone,

@@ -10,7 +10,7 @@ from banlieue.api.infrastructure.machine import MoveRole
 from banlieue.api.reasons import Reason
 from banlieue.sdk.driver import Driver
 from banlieue.sdk.errors import DriverError, Unreachable
-from banlieue.sdk.machine import life, plan, tags
+from banlieue.sdk.machine import permission, plan, tags
 from banlieue.sdk.machine.scope import Scope
 from banlieue.sdk.outcome import CONTINUE, Outcome
 from banlieue.sdk.phases import run_phases
@@ -32,7 +32,10 @@ async def keep_up(scope: Scope) -> Outcome:
         _again(scope, kept.due - now)
         return CONTINUE
     place = scope.open.domain(scope.domain_name)
-    if place is None or await run_phases((life.permitted, life.may_change), scope) is not CONTINUE:
+    if (
+        place is None
+        or await run_phases((permission.permitted, permission.may_change), scope) is not CONTINUE
+    ):
         return CONTINUE
     if kept.wanted != wanted:
         kept.wanted, kept.failures, kept.last = wanted, 0, Upkeep(poll_after=0.0)
