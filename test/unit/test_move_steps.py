@@ -17,7 +17,7 @@ from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus
 from banlieue.controller.moves import course
-from banlieue.controller.moves.course import Situation, Step
+from banlieue.controller.moves.situation import Situation, Step
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LATE = START + timedelta(days=1)

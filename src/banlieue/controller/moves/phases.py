@@ -14,8 +14,8 @@ from banlieue.controller.infra.adoption import untaken
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.moves import course, steps, wishes
 from banlieue.controller.moves.begin import begin
-from banlieue.controller.moves.course import Next, Step
 from banlieue.controller.moves.previous import tend_previous
+from banlieue.controller.moves.situation import Next, Step
 from banlieue.controller.moves.trip import Trip
 from banlieue.controller.vm.scope import Scope
 from banlieue.sdk.conditions import Finding, false, true

@@ -14,7 +14,7 @@ from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller.infra import blueprint, devices, naming, skew, teardown
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.moves import course, wishes
-from banlieue.controller.moves.course import Step
+from banlieue.controller.moves.situation import Step
 from banlieue.controller.moves.trip import Trip
 from banlieue.controller.scheduling import facts
 from banlieue.controller.scheduling.assume import REFUSAL_SECONDS

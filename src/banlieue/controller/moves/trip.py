@@ -12,7 +12,7 @@ from banlieue.controller import writes
 from banlieue.controller.infra import naming
 from banlieue.controller.infra.kinds import Found
 from banlieue.controller.moves import wishes
-from banlieue.controller.moves.course import Situation
+from banlieue.controller.moves.situation import Situation
 from banlieue.controller.scheduling.placement import Place
 from banlieue.controller.vm.scope import Scope
 
