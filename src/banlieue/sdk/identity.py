@@ -16,6 +16,7 @@ OWNER_MACHINE = "Machine"
 
 _SLUG_LENGTH = 40
 _HASH_LENGTH = 8
+_VM_HASH_LENGTH = 16
 _NOT_SLUG = re.compile(r"[^a-z0-9-]+")
 
 
@@ -51,6 +52,16 @@ def backend_name(owner: Owner, epoch: int) -> str:
     slug = _NOT_SLUG.sub("-", owner.name.lower()).strip("-")[:_SLUG_LENGTH].strip("-") or "vm"
     name = f"{slug}-{owner.digest[:_HASH_LENGTH]}"
     return f"{name}-{epoch}" if epoch else name
+
+
+def vm_digest(uuid: str) -> str:
+    """A VM's UUID as Providers tell it to those who know it anyway: the beginning of its hash."""
+    return hashlib.sha256(uuid.lower().encode()).hexdigest()[:_VM_HASH_LENGTH]
+
+
+def adopted_digest(name: str, owner_digest: str, uuid: str) -> str | None:
+    """`vm_digest` of a VM that has not the name we give, as one that was adopted; else None."""
+    return None if f"-{owner_digest[:_HASH_LENGTH]}" in name else vm_digest(uuid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,10 @@ class UnclaimedOwner(Model):
     incoming: bool | None = Field(
         default=None, description="True: the target of a move that was never committed."
     )
+    vm: Hash | None = Field(
+        default=None,
+        description="Hash of its UUID, where it has not the name we give, as an adopted one.",
+    )
 
 
 class UnclaimedSample(Model):

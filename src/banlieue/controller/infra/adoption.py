@@ -47,7 +47,7 @@ def choose(scope: Scope, wanted: Demand) -> Decision:
     past = remembered(wanted, sites, (), before=scope.place, recovery=recovery)
     if isinstance(past, Placed):
         domain = scope.place.domain if scope.place else ""
-        past = Placed(Place(past.place.provider, domain), past.epoch)
+        past = Placed(Place(past.place.provider, domain), past.epoch, past.vm)
     return _if_understood(scope, past or _anew(scope, wanted, sites))
 
 

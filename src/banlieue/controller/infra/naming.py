@@ -6,7 +6,9 @@ One of another VirtualMachine may have the name a later machine would get, such 
 from banlieue.api.meta import Resource
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller.infra.blueprint import machine_name
+from banlieue.controller.scheduling.placement import Placed
 from banlieue.controller.vm.scope import Scope
+from banlieue.sdk.identity import vm_digest
 from banlieue.sdk.kube import Key, NotFound, Obj
 
 
@@ -38,6 +40,21 @@ async def free_name(scope: Scope, kind: Resource, epoch: int) -> str:
         digits = f"0{digits}"
         name = f"{scope.vm.metadata.name}-m{digits}"
     return name
+
+
+async def name_at(scope: Scope, kind: Resource, decision: Placed) -> str:
+    """A name for the object of a place, as `free_name`.
+
+    The VM that was adopted has the object that adopts, whatever epoch moves there and back gave it:
+    as a machine that we made it would lose the disks and interfaces that it came along with.
+    """
+    adopt = scope.vm.spec.adopt
+    if adopt is not None and decision.vm and decision.vm == vm_digest(adopt.id):
+        own = machine_name(scope.vm, 0)
+        found = await _named(scope, kind, own)
+        if found is None or is_own(scope.vm, found):
+            return own
+    return await free_name(scope, kind, decision.epoch)
 
 
 async def _named(scope: Scope, kind: Resource, name: str) -> Obj | None:

@@ -288,7 +288,7 @@ async def _decided(scope: Scope, decision: Decision, wanted: Demand) -> Outcome 
         )
     scope.epoch = decision.epoch
     if scope.reference is None or _is_of_another_kind(scope, decision.place, kind):
-        name = await naming.free_name(scope, kind, decision.epoch)
+        name = await naming.name_at(scope, kind, decision)
         scope.reference = reference_to(kind, Key(scope.key.namespace, name))
     else:
         scope.epoch = max(scope.epoch, naming.named_epoch(scope.vm, scope.reference.name))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from banlieue.api.infrastructure.machine import MoveRole, TeardownMode
 from banlieue.controller.scheduling.placement import Claim
+from banlieue.sdk.identity import vm_digest
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change, Clock
 
@@ -23,6 +24,7 @@ class _Trace:
     epoch: int
     incoming: bool
     doomed: bool
+    vm: str = ""
     vanished: float | None = None
 
 
@@ -75,7 +77,7 @@ class Traces:
         found: dict[Key, list[Claim]] = {}
         for trace in mine.values():
             if not trace.doomed:
-                claim = Claim(digest, trace.epoch, trace.incoming)
+                claim = Claim(digest, trace.epoch, trace.incoming, trace.vm)
                 found.setdefault(trace.provider, []).append(claim)
         return found
 
@@ -91,6 +93,7 @@ def _trace_of(machine: Obj) -> _Trace | None:
         epoch=int(move.get("epoch") or 0),
         incoming=move.get("role") == MoveRole.INCOMING,
         doomed=intent.get("mode") == TeardownMode.DESTROY and _is_decided(machine),
+        vm=vm_digest(spec["instance"].get("uuid") or "") if spec.get("adopt") else "",
     )
 
 

@@ -130,7 +130,7 @@ def site_for_anybody(provider: Provider, provider_class: ProviderClass | None) -
         overcommit_cpu=float(spec.overcommit.cpu or 1),
         overcommit_memory=float(spec.overcommit.memory or 1),
         claims=tuple(
-            Claim(owner.hash, owner.epoch, bool(owner.incoming))
+            Claim(owner.hash, owner.epoch, bool(owner.incoming), owner.vm or "")
             for owner in (unclaimed.owners if unclaimed else ())
         ),
         complete=unclaimed is not None and unclaimed.complete,

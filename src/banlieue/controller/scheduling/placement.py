@@ -129,11 +129,15 @@ class ImageState:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A VM on the backend with our mark and no object: owner digest (or its beginning), epoch."""
+    """A VM on the backend with our mark and no object: owner digest (or its beginning), epoch.
+
+    `vm` is its `vm_digest` where it has not the name we give.
+    """
 
     digest: str
     epoch: int = 0
     incoming: bool = False
+    vm: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +264,14 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A place was found; `epoch` is not 0 when a machine that was moved is found again."""
+    """A place was found; `epoch` is not 0 when a machine that was moved is found again.
+
+    `vm` is what its Provider told of it then, as in `Claim`.
+    """
 
     place: Place
     epoch: int = 0
+    vm: str = ""
 
 
 @dataclass(frozen=True, slots=True)

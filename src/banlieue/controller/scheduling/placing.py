@@ -144,19 +144,20 @@ def _return_to(
     claims: Sequence[Claim],
 ) -> Decision:
     """The machine's own Provider; the domain matters only if nothing is there."""
-    epoch = max((claim.epoch for claim in claims), default=0)
+    latest = max(claims, key=lambda claim: claim.epoch, default=None)
+    epoch, vm = (latest.epoch, latest.vm) if latest else (0, "")
     if before is not None:
-        return Placed(before, epoch)
+        return Placed(before, epoch, vm)
     decision = schedule(demand, [site], residents)
     if isinstance(decision, Placed):
-        return Placed(decision.place, epoch)
+        return Placed(decision.place, epoch, vm)
     if not site.domains:
         return Unplaced(
             Reason.PROVIDER_NOT_READY,
             f"this machine exists on Provider {site.key}, which publishes no failure domain now; "
             "it is taken up again when the Provider is ready",
         )
-    return Placed(Place(site.key, min(domain.name for domain in site.domains)), epoch)
+    return Placed(Place(site.key, min(domain.name for domain in site.domains)), epoch, vm)
 
 
 def _two_pasts(past: Iterable[Key]) -> Unplaced:

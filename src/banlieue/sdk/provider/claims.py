@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from banlieue.api.v1alpha1.provider import Unclaimed, UnclaimedOwner
+from banlieue.sdk.identity import adopted_digest
 from banlieue.sdk.provider.inventory import MAX_OWNERS
 
 if TYPE_CHECKING:
@@ -106,7 +107,10 @@ class Claims:
         for (digest, epoch), machine in fresh.items():
             if digest is not None:
                 owners[digest, epoch] = UnclaimedOwner(
-                    hash=digest, epoch=epoch, incoming=True if machine.incoming else None
+                    hash=digest,
+                    epoch=epoch,
+                    incoming=True if machine.incoming else None,
+                    vm=adopted_digest(machine.backend_name or "", digest, machine.uuid or ""),
                 )
         listed = [owner for _, owner in sorted(owners.items())][:MAX_OWNERS]
         return told.model_copy(update={"owners": listed, "count": told.count + len(fresh)})

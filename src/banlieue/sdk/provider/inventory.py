@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from banlieue.api.v1alpha1.provider import Unclaimed, UnclaimedOwner, UnclaimedSample
 from banlieue.sdk.driver import MachineState
-from banlieue.sdk.identity import valid_mark
+from banlieue.sdk.identity import adopted_digest, valid_mark
 
 MAX_SAMPLE = 20
 MAX_OWNERS = 8192
@@ -39,7 +39,10 @@ def unclaimed(
     )
     owners = {
         (mark.owner.digest, mark.epoch): UnclaimedOwner(
-            hash=mark.owner.digest, epoch=mark.epoch, incoming=True if mark.incoming else None
+            hash=mark.owner.digest,
+            epoch=mark.epoch,
+            incoming=True if mark.incoming else None,
+            vm=adopted_digest(state.name, mark.owner.digest, state.uuid),
         )
         for state in left
         if (mark := state.mark)
