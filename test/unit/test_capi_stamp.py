@@ -401,3 +401,16 @@ async def test_an_infra_cluster_whose_class_is_gone_restricts_its_machines_all_t
     world.add_machine()
     await world.settle()
     assert world.place() in {("two", "two-a"), ("two", "two-b"), ("", "")}
+
+
+async def test_an_address_that_stands_in_a_template_beside_its_pool_makes_no_machine() -> None:
+    """All machines of the template would have it."""
+    world = CapiWorld.with_cluster()
+    wish = {"family": "IPv4", "source": "pool", "address": "10.0.0.10"}
+    nic = {"name": "eth0", "networkClass": "prod", "ipam": [wish]}
+    world.add_machine(networkInterfaces=[nic])
+    await world.settle()
+    assert world.told() == ("False", "InvalidConfiguration")
+    assert "networkInterfaces[eth0]: 10.0.0.10 is given with source pool" in world.says()["message"]
+    assert world.place() == ("", "")
+    assert world.faults == []

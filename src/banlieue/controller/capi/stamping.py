@@ -17,6 +17,7 @@ from banlieue.api.infrastructure.machine import (
 )
 from banlieue.api.meta import NameRef, NamespacedRef
 from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.types import AddressSource
 from banlieue.controller.capi import berths, objects
 from banlieue.controller.capi.choosing import Choice, choose, offers
 from banlieue.controller.capi.scope import Scope
@@ -93,7 +94,23 @@ async def await_data(scope: Scope) -> Outcome:
     )
 
 
-CHECKS = (confirm_installation, check_owner, await_cluster, await_data)
+async def check_addresses(scope: Scope) -> Outcome:
+    """Are addresses out of pools left to the pools?
+
+    One that stands in a template would be that of all its machines, and of whoever has it already.
+    """
+    for nic in scope.machine.spec.network_interfaces:
+        given = [it for it in nic.ipam if it.source is AddressSource.POOL and it.address]
+        if given and not objects.is_stamped(scope.machine):
+            return Stop(
+                Reason.INVALID_CONFIGURATION,
+                f"networkInterfaces[{nic.name}]: {given[0].address} is given with source pool, "
+                "which gives an address itself; leave address out, in a new template",
+            )
+    return CONTINUE
+
+
+CHECKS = (confirm_installation, check_owner, check_addresses, await_cluster, await_data)
 """What has to be there, by the cache first and then by live reads."""
 
 
