@@ -57,7 +57,7 @@ def test_a_provider_that_is_killed_while_it_makes_a_vm_makes_one(story: Story) -
 def test_an_outage_of_the_backend_is_told_once_and_everything_goes_on_after_it(
     story: Story,
 ) -> None:
-    """Story 17: outage."""
+    """Story 17: outage; 500 VMs for five minutes stand in `test_outage_of_many`."""
     endpoint = story.registered.target.connection().endpoints[0]
     with Gate(endpoint) as gate:
         _point_at(story, gate.url)

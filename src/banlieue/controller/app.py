@@ -133,6 +133,7 @@ class ControllerRole:
                         namespace=self.namespace,
                         many=True,
                     ),
+                    Watch(PROVIDER_CLASSES, wakes.nobody),
                 ),
                 workers=4,
             ),
@@ -169,6 +170,9 @@ class ControllerRole:
                         namespace=self.namespace,
                         optional=True,
                     ),
+                    Watch(VIRTUAL_MACHINES, wakes.nobody, namespace=self.namespace, many=True),
+                    Watch(PROVIDERS, wakes.nobody),
+                    Watch(PROVIDER_CLASSES, wakes.nobody),
                 ),
                 workers=4,
             ),
@@ -307,11 +311,11 @@ class InstallationReconciler:
 class MachineKindsReconciler:
     """Adds a watch when a ProviderClass names a kind that is not watched yet.
 
-    Says on the class when the controller has no rights on that kind: they come with its backend.
+    Says on the class when the controller has no rights on its kinds: they come with its backend.
     """
 
     role: ControllerRole
-    _refused: set[Resource] = field(default_factory=set)
+    _refused: set[Key] = field(default_factory=set)
 
     async def reconcile(self, key: Key) -> Result:
         """Look at one ProviderClass; a kind once watched stays watched."""
@@ -320,16 +324,16 @@ class MachineKindsReconciler:
             return Result()
         spoken = ProviderClass.from_api(obj)
         self.role.watch_class(spoken)
-        kind = spoken.spec.machine.to_resource()
-        if await self.role.services.kinds.is_refused(kind):
-            self.role.ctx.recorder.event(
-                obj, EventReason.KIND_FORBIDDEN, no_rights(kind), warning=True
-            )
-            self._refused.add(kind)
+        named = [it.to_resource() for it in (spoken.spec.machine, spoken.spec.cluster) if it]
+        refused = [it for it in named if await self.role.services.kinds.is_refused(it)]
+        if refused:
+            message = no_rights(*refused)
+            self.role.ctx.recorder.event(obj, EventReason.KIND_FORBIDDEN, message, warning=True)
+            self._refused.add(key)
             return Result(_NO_RIGHTS_SECONDS)
-        if kind in self._refused:
-            self._refused.discard(kind)
-            log.info("rights on a kind of machines have come", extra={"kind": kind.crd_name})
+        if key in self._refused:
+            self._refused.discard(key)
+            log.info("rights on the kinds of a class have come", extra={"class": key.name})
             installation = Request(self.role.services.keeper.key)
             self.role.ctx.enqueue(INSTALLATION_CONTROLLER, installation)
         return Result()

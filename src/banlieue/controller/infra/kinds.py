@@ -31,11 +31,12 @@ class Unreadable(Forbidden):
         super().__init__(403, "Forbidden", no_rights(kind))
 
 
-def no_rights(kind: Resource) -> str:
-    """What is wrong, and the remedy, where the controller may not read a kind."""
+def no_rights(*kinds: Resource) -> str:
+    """What is wrong, and the remedy, where the controller may not read some kinds."""
+    named = ", ".join(kind.crd_name for kind in kinds)
     return (
-        f"the controller has no rights on {kind.plural}.{kind.group}; apply the ClusterRole of its "
-        f"backend that carries the label {names.LABEL_AGGREGATE_TO_CONTROLLER}"
+        f"the controller has no rights on {named}; apply the ClusterRole of the backend that "
+        f"carries the label {names.LABEL_AGGREGATE_TO_CONTROLLER}"
     )
 
 
