@@ -158,6 +158,12 @@ def images_of_class(cache: ObjectReader, change: Change) -> Iterable[Request]:
     return _later(Key.of(obj) for obj in cache.list(VM_IMAGES))
 
 
+def nobody(change: Change) -> Iterable[Request]:
+    """What is only looked up: a controller that watches it begins when it is known."""
+    del change
+    return ()
+
+
 def _later(keys: Iterable[Key]) -> Iterator[Request]:
     """Behind everything users wait for, and not all at once."""
     for position, key in enumerate(keys):

@@ -12,12 +12,15 @@ from banlieue.api.resources import (
     NAMESPACES,
     PROVIDER_CLASSES,
     PROVIDERS,
+    VIRTUAL_MACHINES,
+    VM_CLASSES,
     VM_IMAGES,
 )
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.controller.capi import machines, objects
 from banlieue.controller.capi.waking import MachineWakes
 from banlieue.controller.vm.scope import Services
+from banlieue.controller.wakes import nobody
 from banlieue.sdk.kube import Key
 from banlieue.sdk.mishaps import Mishaps, Subject
 from banlieue.sdk.reconcile import Controller, Watch
@@ -58,6 +61,9 @@ class ClusterMachines:
                 Watch(PROVIDERS, self._wakes.provider),
                 Watch(PROVIDER_CLASSES, self._wakes.provider_class),
                 Watch(NAMESPACES, self._wakes.namespace),
+                # Everybody counts from the first look on, whichever of the two schedulers has it.
+                Watch(VIRTUAL_MACHINES, nobody, namespace=self.namespace, many=True),
+                Watch(VM_CLASSES, nobody),
                 Watch(
                     CONFIG_MAPS,
                     self._wakes.installation,
