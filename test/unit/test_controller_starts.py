@@ -5,13 +5,25 @@ looked up in the cache is watched, by the very controller that looks.
 """
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
 from banlieue.api.meta import Resource
-from banlieue.api.resources import IP_ADDRESS_CLAIMS, VIRTUAL_MACHINES
+from banlieue.api.resources import (
+    IP_ADDRESS_CLAIMS,
+    NAMESPACES,
+    PROVIDERS,
+    VIRTUAL_MACHINES,
+    VM_IMAGES,
+)
 from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.machine.reconciler import CONTROLLER
+from banlieue.sdk.runtime.process import Options, Process
+from banlieue.sdk.runtime.serve import ProviderRole, Scope
+from banlieue.sdk.testing.fakes import FakeClock
 from banlieue.sdk.testing.memory_cache import MemoryCache
+from banlieue.sdk.testing.scripted import ScriptedEndpoint, scripted_backend
 from test.kit.addresslab import Lab
 from test.kit.capiworld import CapiWorld
 from test.kit.controllerworld import ControllerWorld
@@ -77,3 +89,11 @@ async def test_what_passes_over_machines_of_cluster_api_look_up_is_watched(spy: 
     assert world.told() == ("True", "Ready")
     await world.delete_machine()
     assert {it for it in spy.unwatched() if not it[0].startswith("provider/")} == set()
+
+
+def test_what_passes_of_a_provider_look_up_is_watched() -> None:
+    process = Process(Options(role="provider"), clock=FakeClock(), rng=Random(1))
+    ProviderRole(process, scripted_backend(ScriptedEndpoint()), Scope(None))
+    running = process._engine._controllers[CONTROLLER]
+    watched = {watch.resource for watch in running.controller.watches if not watch.optional}
+    assert {NAMESPACES, PROVIDERS, VM_IMAGES} < watched

@@ -161,7 +161,9 @@ class ProviderRole:
                     field_selector=in_use.machine_selector(scope.only),
                     many=True,
                 ),
+                # Only looked up: passes begin when they are known.
                 Watch(NAMESPACES, lambda _: ()),
+                Watch(VM_IMAGES, lambda _: ()),
                 Watch(CAPI_CLUSTERS, self._machines_of_cluster, optional=True),
                 self._provider_watch(scope, self._machines_of),
             ),
