@@ -26,6 +26,7 @@ NODES: Final = "simulatedmachines"
 MACHINES: Final = "machines.cluster.x-k8s.io"
 CLUSTERS: Final = "clusters.cluster.x-k8s.io"
 LABELS: Final = {names.CAPI_LABEL_CLUSTER_NAME: "prod"}
+SLOW_SECONDS: Final = 4.0
 STAMPED: Final = {"f:providerRef", "f:placement", "f:userData", "f:teardown"}
 
 
@@ -86,16 +87,23 @@ def test_a_machine_of_cluster_api_lives_and_ends(registered: Registered) -> None
     _wait(registered, "Ready", "WaitingForBootstrapData")
     assert kube.get(NODES, "node-1", tenant)["spec"] == created["spec"]
 
-    # The data comes: it is placed, made, and told.
+    # The data comes: it is placed, and moved away and back while its VM is being made.
     data = {"spec": {"bootstrap": {"dataSecretName": "boot"}}}
-    kube.patch(MACHINES, "node-1", data, tenant)
+    with registered.target.slow_tasks(SLOW_SECONDS):
+        kube.patch(MACHINES, "node-1", data, tenant)
+        making = _wait(registered, "Ready", "Creating")
+        assert _stamped(making) == STAMPED
+        identity = making["spec"]["instance"]["uuid"]
+        move(registered)
+
+    # It is made once, and told.
     made = kube.wait_for(
         NODES, "node-1", tenant, until=is_ready, timeout=READY_SECONDS, what="Ready"
     )
     (vm,) = registered.target.vms()
+    assert vm.uuid == identity == made["spec"]["instance"]["uuid"]
     assert made["spec"]["providerID"] == f"simulated://{vm.uuid}"
     assert made["status"]["initialization"] == {"provisioned": True}
-    assert _stamped(made) == STAMPED
 
     # Paused and deleted it waits; resumed, which its own object does not tell, it goes.
     kube.patch(CLUSTERS, "prod", {"spec": {"paused": True}}, tenant)
@@ -106,6 +114,31 @@ def test_a_machine_of_cluster_api_lives_and_ends(registered: Registered) -> None
     kube.patch(CLUSTERS, "prod", {"spec": {"paused": False}}, tenant)
     kube.wait_gone(NODES, "node-1", tenant, timeout=GONE_SECONDS)
     assert registered.target.vms() == []
+
+
+def move(registered: Registered) -> None:
+    """All that `clusterctl move` does to a Machine whose VM is being made, with its own pause.
+
+    It comes back where it was: paused, without status, with other uids.
+    """
+    kube, tenant = registered.kube, registered.namespace
+    kube.patch(CLUSTERS, "prod", {"spec": {"paused": True}}, tenant)
+    copied = {kind: kube.get(kind, "node-1", tenant) for kind in (MACHINES, NODES)}
+    assert "providerID" not in copied[NODES]["spec"]
+    for kind in (NODES, MACHINES):
+        wiped = {names.CAPI_ANNOTATION_DELETE_FOR_MOVE: ""}
+        wipe: list[Object] = [{"op": "add", "path": "/metadata/annotations", "value": wiped}]
+        kube.patch(kind, "node-1", wipe, tenant)
+        kube.delete(kind, "node-1", tenant)
+        if kube.find(kind, "node-1", tenant):
+            kube.patch(kind, "node-1", {"metadata": {"finalizers": None}}, tenant)
+        kube.wait_gone(kind, "node-1", tenant)
+    owner = kube.create(_fresh(copied[MACHINES]), tenant)
+    node = _fresh(copied[NODES])
+    node["metadata"]["ownerReferences"] = [_owner(owner)]
+    kube.create(node, tenant)
+    _wait(registered, "Paused", "Paused")
+    kube.patch(CLUSTERS, "prod", {"spec": {"paused": False}}, tenant)
 
 
 def grant(registered: Registered) -> None:
@@ -154,6 +187,14 @@ def template(registered: Registered) -> dict[str, Any]:
         "disks": [{"name": "root", "storageClass": declared.storage_classes[0].name}],
         "networkInterfaces": [{"name": "eth0", "networkClass": declared.network_classes[0].name}],
     }
+
+
+def _fresh(obj: Object) -> Object:
+    """An object as the mover makes it again."""
+    kept = ("name", "labels", "annotations", "finalizers")
+    metadata = {key: obj["metadata"][key] for key in kept if key in obj["metadata"]}
+    rest = {key: it for key, it in obj.items() if key not in {"metadata", "status"}}
+    return {**rest, "metadata": metadata}
 
 
 def _wait(registered: Registered, kind: str, reason: str) -> Object:
