@@ -123,6 +123,7 @@ class VSphereDriver:
             absence=self._absence,
             monotonic=monotonic,
         )
+        self._watcher.on_stopped = self._machines.look_ahead
         offers = Offers(session=session, monotonic=monotonic, max_age=age)
         macs = Macs(session=session, creates=creates, monotonic=monotonic)
         self._work = Work(

@@ -3,13 +3,16 @@
 The driver never decides whose a VM is: it tells what it found, and the SDK compares the mark.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
+from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.creates import Create, Creates, Stage
 from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.client.soap import (
@@ -23,14 +26,14 @@ from banlieue.providers.vsphere.places import privileges
 from banlieue.providers.vsphere.places.inventory import InventoryCache
 from banlieue.providers.vsphere.vms.absence import Absence
 from banlieue.providers.vsphere.vms.attributes import Attributes
-from banlieue.providers.vsphere.vms.looking import Looks
+from banlieue.providers.vsphere.vms.looking import Look, Looks
 from banlieue.providers.vsphere.watching.census import Census, Entry
 from banlieue.providers.vsphere.watching.coming import Coming
 from banlieue.providers.vsphere.watching.records import Records, VmRecord, machine_state
 from banlieue.providers.vsphere.watching.watcher import Watcher
 from banlieue.providers.vsphere.watching.watchlist import RUNNING, read_task
 from banlieue.sdk.driver import MachineRef, MachineState
-from banlieue.sdk.errors import AbsenceUnproven, Foreign, NotYet, Transient
+from banlieue.sdk.errors import AbsenceUnproven, DriverError, Foreign, NotYet, Transient
 from banlieue.sdk.identity import Mark, Owner, valid_mark
 
 _BULK = 3000
@@ -39,6 +42,9 @@ _FEW = 300
 
 _SIGHT_SECONDS = 60.0
 _FRESH_SECONDS = 600.0
+
+_TOGETHER = 2
+"""From how many on it is worth to look at VMs before anybody asks."""
 
 _KEPT = 16
 _MOMENT = 1.0
@@ -108,7 +114,7 @@ class Machines:
         if self.absence.is_proven(ref, self.known_ids(ref)):
             self._forget(self.known_ids(ref))
             return None
-        live = self._followed(ref)
+        live = self._followed(ref, kept=True)
         return self._state(live.record) if live is not None else self._look(ref)
 
     def _watched(self, uuid: str) -> VmRecord | None:
@@ -126,12 +132,15 @@ class Machines:
             whole = details is not None and details.change_version == record.change_version
             return record if whole and self.watcher.watches(record.moid) else None
 
-    def _followed(self, ref: MachineRef, *, latest: bool = False) -> Live | None:
+    def _followed(
+        self, ref: MachineRef, *, latest: bool = False, kept: bool = False
+    ) -> Live | None:
         """The VM that the watch follows under the machine's UUID, read by its id.
 
         One call instead of the two of a search; None where the watch follows none, or another one
         has that id now. With `latest`, a read that was made a moment ago counts, unless something
-        was told of the VM, or done to it, since.
+        was told of the VM, or done to it, since; it counts once. With `kept` one of a VM that is
+        being destroyed counts, and again for whoever takes the next step.
         """
         uuid = (ref.uuid or "").lower()
         if not ref.seen or not self.watcher.healthy:
@@ -140,8 +149,11 @@ class Machines:
         if len(hits) != 1 or not self.watcher.watches(hits[0].moid):
             return None
         key = hits[0].moid
+        kept = kept and hits[0].leaving
         with self._lock:
-            live = self._latest.pop(key, None) if latest else None
+            live = self._latest.get(key) if latest or kept else None
+            if latest:
+                self._latest.pop(key, None)
         if live is None or self.monotonic() - live.read_at > _MOMENT or not live.unchanged:
             live = self.by_id(key)
         return live if live is not None and live.record.uuid == uuid else None
@@ -315,8 +327,23 @@ class Machines:
             AbsenceUnproven: it is there, and the account cannot read it.
             Transient: its host or storage is away, so nobody knows what it is.
         """
+        return self._taken(key, lambda: self._looks.at(key))
+
+    def look_ahead(self, keys: Collection[str]) -> None:
+        """Read VMs that are about to be destroyed together; whoever asks next finds it done.
+
+        What cannot be read now is read by whoever asks.
+        """
+        if len(keys) < _TOGETHER:
+            return
+        with contextlib.suppress(*faults.NATIVE, DriverError):
+            for key, look in self._looks.many(keys).items():
+                with contextlib.suppress(*faults.NATIVE, DriverError):
+                    self._taken(key, partial(_given, look))
+
+    def _taken(self, key: str, read: Callable[[], Look]) -> Live | None:
         try:
-            look = self._looks.at(key)
+            look = read()
         except vmodl.fault.ManagedObjectNotFound:
             self.census.drop(key)
             return None
@@ -468,6 +495,12 @@ class Machines:
         for key in keys:
             self.census.drop(key)
             self.watcher.drop(key)
+
+
+def _given(look: Look | Exception) -> Look:
+    if isinstance(look, Exception):
+        raise look
+    return look
 
 
 def _one(found: list[Live]) -> Live | None:

@@ -76,6 +76,7 @@ class Tasks:
         if create is not None and create.vm is None and told is not None and told.result:
             self.making.succeeded(create, moid(told.result))
         vm = self.work.vm_of(task.handle)
+        self.watcher.ends.overlooked(task.handle)
         self.work.over(task.handle)
         return self.keeping.destroyed(vm) if told is not None else None
 

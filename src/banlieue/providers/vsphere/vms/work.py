@@ -1,6 +1,7 @@
 """Changes of VMs: power, hardware, disks, marks, destruction; and the tasks they run in."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ from banlieue.providers.vsphere.places.placement import Plan
 from banlieue.providers.vsphere.vms import firstboot, obstacles, preparing
 from banlieue.providers.vsphere.vms.machines import Live, Machines
 from banlieue.providers.vsphere.vms.preparing import Preparing
+from banlieue.providers.vsphere.watching.ends import Sign
 from banlieue.providers.vsphere.watching.records import (
     DISKS,
     DISKS_KEY,
@@ -50,6 +52,8 @@ _POWER = {
 _SOON = 2.0
 _LATE = 30.0
 """Seconds to wait when the watch tells the end of a task anyway."""
+_AT_ONCE, _MOMENT = 0.05, 0.5
+"""The same for a task that is over, and for one whose VM told its end before it did."""
 
 
 @dataclass(slots=True)
@@ -78,6 +82,8 @@ class Work:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _tasks: dict[str, tuple[str, str]] = field(init=False, default_factory=dict)
     _shutdowns: dict[str, _Shutdown] = field(init=False, default_factory=dict)
+    _shown: deque[str] = field(init=False, default_factory=lambda: deque(maxlen=256))
+    """Tasks of ours that were over as far as their VMs tell."""
 
     def __post_init__(self) -> None:
         self.disks = DiskWork(work=self)
@@ -246,7 +252,7 @@ class Work:
             return begun
         self.watcher.expect_end(vm)
         if live.record.power != _OFF:
-            return self.start(vm, "delete", lambda vm: vm.PowerOffVM_Task())
+            return self._end(vm, Sign.OFF, lambda vm: vm.PowerOffVM_Task())
         details = live.record.details
         foreign = [disk.id for disk in details.disks if disk.name is None] if details else []
         if foreign:
@@ -255,7 +261,21 @@ class Work:
                 f"the VM has disks that were not made for it ({', '.join(foreign)}); detach them",
             )
         self.leaving(ref.uuid or "", vm)
-        return self.start(vm, "delete", lambda vm: vm.Destroy_Task())
+        return self._end(vm, Sign.GONE, lambda vm: vm.Destroy_Task())
+
+    def _end(self, vm: str, sign: Sign, call: Callable[[Any], Any]) -> Task:
+        """Start a task of a deletion, whose end shows on the VM."""
+        self.watcher.ends.expect(vm, sign)
+        try:
+            task = self._send(vm, call)
+        # Whatever ended the call, nothing is waited for; raised again.
+        except BaseException:
+            self.watcher.ends.cancel(vm)
+            raise
+        with self._lock:
+            self._tasks[task] = ("delete", vm)
+        self.watcher.follow_end(task, vm)
+        return Task(task, "delete", self._pause(task))
 
     def detach(self, ref: MachineRef, disks: Sequence[DiskState]) -> Task | None:
         """Take disks off a VM and leave their files; None when none of them is attached."""
@@ -351,6 +371,8 @@ class Work:
                 if task in self._tasks:
                     asked = live.record.question
                     return Task(task, self._tasks[task][0], self._pause(task), question=asked)
+                if task in self._shown:
+                    return Task(task, "delete", _MOMENT)
         obstacles.check_free(live.tasks.values())
         return None
 
@@ -362,13 +384,14 @@ class Work:
 
     def start(self, vm: str, operation: str, call: Callable[[Any], Any]) -> Task:
         """Start a task on a VM and watch it."""
+        return self.follow(self._send(vm, call), operation, vm)
 
+    def _send(self, vm: str, call: Callable[[Any], Any]) -> str:
         def start(login: Login) -> str:
             return moid(call(vim.VirtualMachine(vm, login.ops)))
 
         self._doubt(vm)
-        task = self.session.run(start)
-        return self.follow(task, operation, vm)
+        return self.session.run(start)
 
     def follow(self, task: str, operation: str, vm: str) -> Task:
         """Watch a task that was started; the handle the SDK keeps."""
@@ -388,13 +411,18 @@ class Work:
             operation, vm = self._tasks.pop(task, ("", ""))
         if operation in MOVES:
             self.disks.kept.forget()
+        told = self.watcher.task(task)
         self.watcher.settle(task)
-        if vm:
+        if told is not None and told.shown:
+            with self._lock:
+                self._shown.append(task)  # what is known of the VM is from after it
+        elif vm:
             self._doubt(vm)
 
     def still(self, task: Task) -> Task:
         """The task, to be asked about again; one that an earlier process started is watched too."""
-        self.watcher.add(task.handle)
+        if self.watcher.task(task.handle) is None:
+            self.watcher.add(task.handle)
         with self._lock:
             _, vm = self._tasks.get(task.handle, ("", ""))
         record = self.records.get(vm) if vm else None
@@ -402,7 +430,12 @@ class Work:
         return Task(task.handle, task.operation, self._pause(task.handle), question=asked)
 
     def _pause(self, task: str) -> float:
-        return _LATE if self.watcher.task(task) is not None else _SOON
+        told, left = self.watcher.task(task), self.watcher.ends.seconds_left(task)
+        if told is None:
+            return _SOON
+        if told.ended:
+            return _AT_ONCE
+        return _LATE if left is None else left + _MOMENT
 
     def _doubt(self, vm: str) -> None:
         """What is known of the VM is not current until the watch tells more, or it is read."""

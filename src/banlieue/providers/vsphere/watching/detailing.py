@@ -84,20 +84,23 @@ class Detailer:
                 if record.details_due is not None and not record.gone
             )
 
+    def _due(self) -> list[str]:
+        now = self._monotonic()
+        with self._records.lock:
+            return [
+                record.moid
+                for record in self._records.all()
+                if record.details_due is not None and record.details_due <= now and not record.gone
+            ]
+
     def read_due(self) -> frozenset[str]:
         """Read what is due; the words of VMs whose details changed.
 
         What cannot be read now is read later.
         """
         now = self._monotonic()
-        with self._records.lock:
-            due = [
-                record.moid
-                for record in self._records.all()
-                if record.details_due is not None and record.details_due <= now and not record.gone
-            ]
         words: set[str] = set()
-        for chunk in _chunks(due):
+        for chunk in _chunks(self._due()):
             try:
                 found = read(self._session, dict.fromkeys(chunk, vim.VirtualMachine), DETAILS)
             except faults.NATIVE:
@@ -106,28 +109,37 @@ class Detailer:
             words |= self._take(found, now)
         return frozenset(words)
 
-    def read_whole(self, moids: list[str]) -> dict[str, frozenset[str]]:
-        """Read VMs that nothing is known of, leaves and details; the words of those that are there.
+    def read(self, made: list[str]) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
+        """Read VMs that nothing is known of, leaves and details, and with them what is due.
 
-        One that cannot be read is left to the watch.
+        One that cannot be read is left to the watch. Gives the words of those of the first that are
+        there, and of the others whose details changed.
         """
         words: dict[str, frozenset[str]] = {}
-        for chunk in _chunks(moids):
+        changed: set[str] = set()
+        for chunk in _chunks([*made, *(self._due() if made else ())]):
             now = self._monotonic()
             try:
                 wanted = dict.fromkeys(chunk, vim.VirtualMachine)
                 found = read(self._session, wanted, (*WATCHED, *DETAILS))
             except faults.NATIVE:
                 continue
-            with self._records.lock:
-                for item in found:
-                    record = self._records.take(item, now)
-                    if record.uuid is None:
-                        continue
-                    record.tries = 0
-                    self._plan_next(record, now)
-                    words[item.moid] = record.words()
-        return words
+            for item in found:
+                if item.moid in made:
+                    words |= self._take_whole(item, now)
+                else:
+                    changed |= self._take([item], now)
+        # What was due and is not read by now.
+        return words, frozenset(changed | self.read_due())
+
+    def _take_whole(self, item: Found, now: float) -> dict[str, frozenset[str]]:
+        with self._records.lock:
+            record = self._records.take(item, now)
+            if record.uuid is None:
+                return {}
+            record.tries = 0
+            self._plan_next(record, now)
+            return {item.moid: record.words()}
 
     def _put_off(self, moids: Collection[str], now: float) -> None:
         with self._records.lock:

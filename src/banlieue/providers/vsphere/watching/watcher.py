@@ -25,6 +25,7 @@ from banlieue.providers.vsphere.client.soap import missing, moid
 from banlieue.providers.vsphere.client.transport import operation
 from banlieue.providers.vsphere.watching import watchlist
 from banlieue.providers.vsphere.watching.detailing import Detailer
+from banlieue.providers.vsphere.watching.ends import Ends
 from banlieue.providers.vsphere.watching.records import Records
 from banlieue.providers.vsphere.watching.watchlist import RUNNING, TaskRecord, WatchList, is_task
 from banlieue.sdk.powers import Changes
@@ -43,6 +44,9 @@ _FEW = 2
 _STEP = 1.0
 _PLENTY = 8
 """While VMs are made: how fast the rests of the watch grow, and for how many it rests no longer."""
+
+_HOLD = 3.0
+"""Longest that VMs which left wait for others that are being destroyed, to be told of together."""
 
 _REBUILD: tuple[type[Exception], ...] = (
     vmodl.query.InvalidCollectorVersion,
@@ -81,7 +85,13 @@ class Watcher:
         self._later = later
         self.on_leave: Callable[[Collection[str]], None] = lambda _: None
         """Told of VMs that left, in the feed's thread, before anybody else is."""
-        self._left: set[str] = set()
+        self.on_stopped: Callable[[Collection[str]], None] = lambda _: None
+        """The same of VMs that were stopped to be destroyed."""
+        self.ends = Ends(monotonic)
+        self._left: dict[str, Changes] = {}
+        self._left_until = -math.inf
+        self._leaving: dict[str, float] = {}
+        self._stopped: set[str] = set()
         self._lock = threading.RLock()
         self._editing = threading.Lock()
         self._list: WatchList | None = None
@@ -132,7 +142,9 @@ class Watcher:
         """What the watch told of a task; None when it tells nothing."""
         with self._lock:
             found = self._tasks.get(task)
-            return found if found is not None and self.healthy else None
+            if found is None or not self.healthy:
+                return None
+            return found if found.ended or task not in self.ends.late else None
 
     def watches(self, vm: str) -> bool:
         """Whether a VM is among those whose changes are told, or was read and is soon to be."""
@@ -148,14 +160,36 @@ class Watcher:
         with self._lock:
             self._wanted.update(moids)
             for key in moids:
+                self.ends.forget(key)
                 if is_task(key) and key not in self._tasks:
                     self._tasks[key] = TaskRecord(key)
                     self._begun.note()
         self._plan_edit()
 
+    def follow_end(self, task: str, vm: str) -> None:
+        """Follow a task whose end `ends` expects to show on its VM; otherwise it is watched."""
+        with self._lock:
+            watched = self._list
+            covered = watched is not None and vm in watched.members - self._unmet
+            shown = self.ends.name(vm, task) if covered and self.healthy else None
+            if shown is not None:
+                self._tasks[task] = TaskRecord(task)
+                if shown:
+                    self._show(task)
+                return
+        self.ends.cancel(vm)
+        self.add(task)
+
+    def _show(self, task: str) -> None:
+        """The end of a task showed on its VM; the caller holds the lock."""
+        record = self._tasks.get(task)
+        if record is not None:
+            record.state, record.ended, record.shown = "success", True, True
+
     def settle(self, task: str) -> None:
         """Stop watching a task whose end was taken notice of; it leaves with the next edit."""
         with self._lock:
+            self.ends.forget(task)
             self._wanted.discard(task)
             self._tasks.pop(task, None)
 
@@ -164,6 +198,8 @@ class Watcher:
         with self._lock:
             self._wanted.discard(vm)
             self._young.discard(vm)
+            self._leaving.pop(vm, None)
+            self._tasks.pop(self.ends.cancel(vm), None)
         self._records.forget(vm)
 
     # The feed
@@ -195,12 +231,13 @@ class Watcher:
                 self._pause(timeout)
                 return Changes()
             told = self._poll(watched, self._wait_seconds(timeout))
-            left, self._left = self._left, set()
-            if left:
-                self.on_leave(left)
+            left = self._take_left()
+            stopped, self._stopped = self._stopped, set()
+            if stopped:
+                self.on_stopped(stopped)
             made, tasks = self._read_made()
-            words = made | self._details.read_due() | self._take_lost()
-            return Changes(told.uuids | words, told.tasks | tasks)
+            words = made | left.uuids | self._take_lost()
+            return Changes(told.uuids | words, told.tasks | left.tasks | tasks)
         except vim.fault.NotAuthenticated:
             self._session.renew(watched.login)
         except _REBUILD:
@@ -215,7 +252,28 @@ class Watcher:
         """How long the server may wait: until details are due at the latest, but not in a hurry."""
         due = self._details.seconds_until_due()
         until_due = math.inf if due is None else max(1, math.ceil(due))
+        if self._left:
+            until_due = min(until_due, max(1, math.ceil(self._left_until - self._monotonic())))
         return int(max(0.0, min(timeout, self._timings.longest_poll, until_due)))
+
+    def _more_leave(self) -> bool:
+        """Whether other VMs are about to leave: a step towards it was taken lately."""
+        now = self._monotonic()
+        with self._lock:
+            self._leaving = {vm: at for vm, at in self._leaving.items() if now - at < _HOLD}
+            return bool(self._leaving)
+
+    def _take_left(self) -> Changes:
+        """What is to be told of VMs that left.
+
+        Those that go together are told of together, so that few calls prove that they are gone.
+        """
+        if not self._left or (self._more_leave() and self._monotonic() < self._left_until):
+            return Changes()
+        left, self._left = self._left, {}
+        self.on_leave(left)
+        words = frozenset().union(*(told.uuids for told in left.values()))
+        return Changes(words, frozenset().union(*(told.tasks for told in left.values())))
 
     def _poll(self, watched: WatchList, seconds: int) -> Changes:
         rest = self._rest()
@@ -233,7 +291,7 @@ class Watcher:
             update = watched.wait(0) if update.truncated else None
         self._doubt_unmet(added, words, tasks)
         self._stays_current(_REST)
-        if words or tasks or self._awaited:
+        if words or tasks or self._awaited or self._left:
             self._told.note()
             self._rounds.note()
         self._plan_edit()
@@ -260,11 +318,14 @@ class Watcher:
 
     def expect_end(self, vm: str) -> None:
         """Count a VM that is about to be destroyed; its details are of no interest any more."""
-        self.expect_more()
-        self._ending.note()
+        with self._lock:
+            self._leaving[vm] = self._monotonic()
         with self._records.lock:
             record = self._records.ensure(vm)
-            record.leaving, record.details_due = True, None
+            known, record.leaving, record.details_due = record.leaving, True, None
+        if not known:
+            self.expect_more()
+            self._ending.note()
 
     @property
     def busy(self) -> bool:
@@ -287,7 +348,8 @@ class Watcher:
 
     def _going_on(self) -> int:
         with self._lock:
-            running = sum(not task.ended for task in self._tasks.values())
+            late = self.ends.late
+            running = sum(not it.ended and it.moid not in late for it in self._tasks.values())
         return max(self._begun.count, running, self._details.expecting)
 
     # Taking over what is told
@@ -321,20 +383,20 @@ class Watcher:
                 tasks.add(key)
 
     def _read_made(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Read VMs whose tasks just ended, in one call: their words, and the tasks.
+        """Read VMs whose tasks just ended, and details that are due, in one call: words and tasks.
 
         What cannot be read is told when the list covers it.
         """
         with self._lock:
             made = [vm for vm in self._awaited if vm not in self._young]
-        words = self._details.read_whole(made)
+        words, changed = self._details.read(made)
         tasks = set()
         with self._lock:
             for vm in words:
                 self._young.add(vm)
                 if vm in self._awaited:
                     tasks.add(self._awaited.pop(vm))
-        return frozenset().union(*words.values()), frozenset(tasks)
+        return changed.union(*words.values()), frozenset(tasks)
 
     def _is_known(self, vm: str) -> bool:
         record = self._records.get(vm)
@@ -346,7 +408,6 @@ class Watcher:
             words |= record.words()
             if told.kind == "leave":
                 record.gone = True
-                self._left.add(key)
             else:
                 before = (record.ip, record.tools, record.power)
                 if told.kind == "enter":
@@ -356,11 +417,33 @@ class Watcher:
                 record.gone = record.dirty = False
                 self._details.told(record, before)
             words |= record.words()
+            ended = self.ends.show(key, power=record.power, gone=record.gone)
+        if told.kind == "leave":
+            words -= self._keep_left(key, ended)
+        elif ended is not None:
+            self._stopped.add(key)
+            tasks |= {ended} - {""}
         with self._lock:
+            if ended:
+                self._show(ended)
             self._adding.discard(key)
             self._unmet.discard(key)
             if key in self._awaited:
                 tasks.add(self._awaited.pop(key))
+
+    def _keep_left(self, vm: str, ended: str | None) -> frozenset[str]:
+        """Have the leave of a VM told, soon if we destroyed it, else at once; its words."""
+        record = self._records.get(vm)
+        words = record.words() if record is not None else frozenset()
+        now = self._monotonic()
+        with self._lock:
+            self._leaving.pop(vm, None)
+        if ended is None:
+            self._left_until = now
+        elif not self._left:
+            self._left_until = now + _HOLD
+        self._left[vm] = Changes(words, frozenset({ended} if ended else ()))
+        return words
 
     def _doubt_unmet(self, added: set[str], words: set[str], tasks: set[str]) -> None:
         """Doubt VMs that were on the list before a poll and that it did not tell.
@@ -433,6 +516,7 @@ class Watcher:
                 self._tasks.pop(key, None)
                 self._awaited.pop(key, None)
                 self._young.discard(key)
+                self._tasks.pop(self.ends.cancel(key), None)
             self._wanted -= {key for key in unresolved if is_task(key)}
         lost: set[str] = set()
         with self._records.lock:
@@ -470,6 +554,7 @@ class Watcher:
                 old.destroy()
             watched = self._session.run(watchlist.build)
             with self._lock:
+                self._wanted |= self.ends.take_all()
                 wanted = set(self._wanted)
             self._records.doubt(wanted)
             unresolved = watched.modify(wanted, ()) if wanted else ()

@@ -23,13 +23,17 @@ _COLLECTOR = vmodl.query.PropertyCollector
 
 @dataclass(slots=True)
 class TaskRecord:
-    """One of our tasks; `state` as the vCenter says it, `error` and `result` when it ended."""
+    """One of our tasks; `state` as the vCenter says it, `error` and `result` when it ended.
+
+    `shown` says that only the task's VM told of its end.
+    """
 
     moid: str
     state: str = "queued"
     error: Any = None
     result: Any = None
     ended: bool = False
+    shown: bool = False
 
 
 @dataclass(slots=True)
