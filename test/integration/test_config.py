@@ -15,6 +15,7 @@ from test.kit.controlplane import ControlPlane
 from test.kit.envsubst import substitute
 from test.kit.kube import Kube, KubeError
 from test.kit.namespaces import create_namespace, discard_namespace
+from test.kit.stack import provider
 from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -203,27 +204,27 @@ def test_cluster_api_gets_its_rights(
         kube.delete("clusterroles", name)
 
 
+def let_in(kube: Kube, namespace: str, role: str, user: str) -> None:
+    """Give somebody a built-in role in a namespace."""
+    group = "rbac.authorization.k8s.io"
+    kube.create(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"namespace": namespace, "name": user},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        }
+    )
+
+
 @pytest.mark.usefixtures("definitions")
 @pytest.mark.security("1.5")
 def test_who_may_edit_a_namespace_may_have_vms_there_and_no_more(
     install: Callable[[], list[Object]], control_plane: ControlPlane, namespace: str
 ) -> None:
     install()
-    control_plane.kube.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"namespace": namespace, "name": "tenant"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "edit",
-            },
-            "subjects": [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}
-            ],
-        }
-    )
+    let_in(control_plane.kube, namespace, "edit", "tenant")
     with closing(Kube(control_plane.kubeconfig_for_user("tenant"))) as tenant:
 
         def allowed(verb: str, group: str, resource: str, where: str = namespace) -> bool:
@@ -248,6 +249,49 @@ def test_who_may_edit_a_namespace_may_have_vms_there_and_no_more(
         assert not allowed("patch", infrastructure, "vspheremachines")
         assert not allowed("get", ours, "providers")
         assert not allowed("create", ours, "virtualmachines", "default")
+
+
+@pytest.mark.usefixtures("definitions")
+@pytest.mark.security("4.2")
+def test_who_runs_a_namespace_offers_its_providers_to_nobody_else(
+    install: Callable[[], list[Object]], control_plane: ControlPlane, namespace: str
+) -> None:
+    install()
+    kube, words = control_plane.kube, "by who may share providers.banlieue.io in the whole cluster"
+    let_in(kube, namespace, "admin", "landlord")
+    own = provider(
+        namespace, "own", backend="simulated", connection={}, storage={"p": "x"}, network={"n": "x"}
+    )
+    by_label = {"from": "Selector", "selector": {"matchLabels": {"team": "a"}}}
+    offers: list[Object] = [{"from": "All"}, by_label]
+    with closing(Kube(control_plane.kubeconfig_for_user("landlord"))) as landlord:
+
+        def offered(to: Object) -> Object:
+            return {**own, "spec": {**own["spec"], "allowedNamespaces": to}}
+
+        def refused() -> bool:
+            try:
+                landlord.create(offered({"from": "All"}), dry_run=True)
+            except KubeError as error:
+                return words in error.message
+            return False
+
+        wait_until(refused, 30, "his rights, and their end")
+        landlord.create(offered({"from": "Same"}))
+        for offer in offers:
+            for name in ("own", "another"):
+                obj = {**offered(offer), "metadata": {"namespace": namespace, "name": name}}
+                with pytest.raises(KubeError, match=words):
+                    landlord.apply(obj)
+            spec = {"spec": {"allowedNamespaces": offer}}
+            with pytest.raises(KubeError, match=words):
+                landlord.patch("providers", "own", spec, namespace)
+        kube.patch("providers", "own", {"spec": {"allowedNamespaces": {"from": "All"}}}, namespace)
+        landlord.patch("providers", "own", {"spec": {"cordoned": True}}, namespace)
+        with pytest.raises(KubeError, match=words):
+            landlord.patch("providers", "own", {"spec": {"allowedNamespaces": by_label}}, namespace)
+        landlord.patch("providers", "own", {"spec": {"allowedNamespaces": None}}, namespace)
+        landlord.delete("providers", "own", namespace)
 
 
 @pytest.fixture

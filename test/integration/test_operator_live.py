@@ -45,14 +45,22 @@ class Operated:
         self.operator = operator
         self.kube: Kube = stack.kube
 
-    def register(self, name: str, namespace: str, *, endpoint: str, of: str = "simulated") -> None:
+    def register(
+        self,
+        name: str,
+        namespace: str,
+        *,
+        endpoint: str,
+        of: str = "simulated",
+        **connection: object,
+    ) -> None:
         """A Provider and its Secret, and nothing else."""
         self.kube.apply(credentials(namespace, f"{name}-creds", USERNAME, PLANTED_PASSWORD))
         made = provider(
             namespace,
             name,
             backend=of,
-            connection={"endpoint": endpoint},
+            connection={"endpoint": endpoint, **connection},
             storage={"pool": "fast"},
             network={"network": "lan"},
         )
@@ -210,6 +218,11 @@ def test_drift_is_put_right_and_a_class_edit_is_in_force_at_once(operated: Opera
     )
     operated.register("drift", namespace, endpoint="http://vcenter.invalid", of="pinned")
     name = "banlieue-provider-simulated-drift"
+    told = operated.workload("drift", namespace, reason="WorkloadRefused")
+    assert "its annotation banlieue.io/pod-labels has to have team=a" in told["message"]
+    let_in = {"metadata": {"annotations": {"banlieue.io/pod-labels": "team=a"}}}
+    kube.patch("namespaces", namespace, let_in)
+    kube.patch("providerclasses", "pinned", {"spec": {"logLevel": "info"}})
     operated.workload("drift", namespace, name=name)
     before = operated.five(name, namespace)
     policy = kube.get("networkpolicies", name, namespace)
@@ -227,6 +240,8 @@ def test_drift_is_put_right_and_a_class_edit_is_in_force_at_once(operated: Opera
         "everything to be as it was",
     )
 
+    without_labels(operated, namespace, name)
+
     patch = {"spec": {"image": {"tag": "v0.2.0"}, "resources": odd_resources("2")}}
     kube.patch("providerclasses", "pinned", patch)
     operated.workload("drift", namespace, image="registry.example.com/banlieue:v0.2.0")
@@ -242,6 +257,40 @@ def test_drift_is_put_right_and_a_class_edit_is_in_force_at_once(operated: Opera
     for provider_name in ("drift", "after"):
         kube.delete(PROVIDERS, provider_name, namespace)
         operated.gone(provider_name, namespace, f"banlieue-provider-simulated-{provider_name}")
+
+
+def without_labels(operated: Operated, namespace: str, name: str) -> None:
+    """The operator finds what it made by labels; without them by name, and labels it again."""
+    kube = operated.kube
+    kinds = (*OWNED, "networkpolicies", BINDING)
+    for kind in kinds:
+        where = None if kind == BINDING else namespace
+        kube.patch(kind, name, {"metadata": {"labels": None}}, where)
+
+    def found() -> bool:
+        return all(len(kube.list(kind, label_selector=labelled(name))) == 1 for kind in kinds)
+
+    wait_until(found, 30, "labels again")
+
+
+def labelled(name: str) -> str:
+    return f"app.kubernetes.io/managed-by=banlieue-operator,app.kubernetes.io/instance={name}"
+
+
+def test_what_a_provider_leaves_behind_that_was_let_go_by_force_is_found(
+    operated: Operated,
+) -> None:
+    """Somebody took the operator's finalizer off: the garbage collector leaves one object."""
+    namespace, kube = operated.stack.namespace, operated.kube
+    operated.register("forced", namespace, endpoint="http://vcenter.invalid")
+    name = "banlieue-provider-simulated-forced"
+    operated.workload("forced", namespace, reason="WorkloadNotReady")
+    operated.operator.kill9()
+    kube.patch(PROVIDERS, "forced", {"metadata": {"finalizers": None}}, namespace)
+    kube.delete(PROVIDERS, "forced", namespace)
+    kube.wait_gone(PROVIDERS, "forced", namespace)
+    operated.operator.start()
+    wait_until(lambda: operated.left(name) == [], 30, "everything to be gone")
 
 
 def odd_resources(gib: str) -> Object:
@@ -381,7 +430,9 @@ def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
     try:
         kube.apply(vm_class())
         kube.apply(vm_image({"simulated": "ubuntu-24.04"}))
-        operated.register("far", elsewhere, endpoint=world.endpoint)
+        authority = {"configMapRef": {"name": "far-ca", "key": "ca.crt"}}
+        kube.apply(authorities(elsewhere, "far-ca", stack.control_plane))
+        operated.register("far", elsewhere, endpoint=world.endpoint, caBundle=authority)
         name = operated.workload("far", elsewhere, reason="WorkloadNotReady")["name"]
         assert name.startswith("banlieue-provider-simulated-far-")
         served = stack.served("simulated", "far", elsewhere, name)
@@ -391,6 +442,8 @@ def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
         user_data = {"secretRef": {"name": "one-data"}, "key": "password"}
         kube.create(virtual_machine(elsewhere, "one", userData=user_data))
         kube.wait_for("virtualmachines", "one", elsewhere, until=is_ready, timeout=60, what="Ready")
+        held = kube.get("configmaps", "far-ca", elsewhere)["metadata"]["finalizers"]
+        assert held == ["banlieue.io/provider-in-use"]
         wait_until(lambda: grants(kube, elsewhere) == [[]], 30, "its user data to be taken back")
 
         is_kept_until_given_up(kube, elsewhere)
@@ -414,6 +467,16 @@ def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
                 role.kill9()
         world.process.kill9()
     assert PLANTED_PASSWORD not in stack.logs()
+
+
+def authorities(namespace: str, name: str, plane: ControlPlane) -> Object:
+    """A ConfigMap with a certificate authority."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": namespace, "name": name},
+        "data": {"ca.crt": plane.authority.decode()},
+    }
 
 
 def grants(kube: Kube, namespace: str) -> list[object]:

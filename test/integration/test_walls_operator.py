@@ -12,24 +12,28 @@ from banlieue.operator import grants
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube, KubeError
 from test.kit.stack import Object
+from test.kit.waiting import wait_until
 from test.kit.walled import (
     MACHINES,
+    NAME,
+    SELECTED,
     TENANT,
     Walled,
     account,
     binding,
+    deployment,
+    network_policy,
     role,
     rule,
     secret,
     subject,
     walled,
+    workload_rules,
 )
 
 pytestmark = pytest.mark.slow
 
-NAME = "banlieue-provider-simulated-mine"
 GRANT = "banlieue-provider-grant-0123456789abcdef-0"
-SELECTED = {"app.kubernetes.io/component": "provider", "app.kubernetes.io/instance": NAME}
 
 
 @pytest.fixture(scope="module")
@@ -47,57 +51,6 @@ def me(walls: Walled) -> Kube:
 
 def refused(words: str) -> Any:  # noqa: ANN401 - a context manager of pytest
     return pytest.raises(KubeError, match=words)
-
-
-def deployment(namespace: str) -> Object:
-    """As the operator makes it, but for what no rule asks about."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"namespace": namespace, "name": NAME},
-        "spec": {
-            "selector": {"matchLabels": dict(SELECTED)},
-            "template": {
-                "metadata": {"labels": dict(SELECTED)},
-                "spec": {
-                    "serviceAccountName": NAME,
-                    "securityContext": {
-                        "runAsNonRoot": True,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                    "volumes": [],
-                    "initContainers": [],
-                    "containers": [
-                        {
-                            "name": "manager",
-                            "image": "localhost/banlieue:dev",
-                            "env": [
-                                {
-                                    "name": "POD_NAME",
-                                    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
-                                }
-                            ],
-                            "securityContext": {
-                                "allowPrivilegeEscalation": False,
-                                "capabilities": {"drop": ["ALL"]},
-                            },
-                        }
-                    ],
-                },
-            },
-        },
-    }
-
-
-def workload_rules() -> list[Object]:
-    return [
-        rule("banlieue.io", "providers", "get list watch patch operate", "mine"),
-        rule("banlieue.io", "providers/status", "patch", "mine"),
-        rule("", "secrets", "get patch", "mine-creds"),
-        rule("", "configmaps", "get patch", "ca"),
-        rule("coordination.k8s.io", "leases", "create"),
-        rule("coordination.k8s.io", "leases", "get patch", "uid"),
-    ]
 
 
 def test_it_makes_and_removes_what_serves_a_provider(walls: Walled, me: Kube) -> None:
@@ -415,6 +368,55 @@ def test_a_deployment_takes_over_no_pods_of_others(walls: Walled, me: Kube) -> N
 
 
 @pytest.mark.security("3.4")
+def test_no_service_of_a_tenant_finds_a_pod_that_its_namespace_did_not_let_in(
+    walls: Walled, me: Kube
+) -> None:
+    """The word of who may write the namespace, which the operator may not say itself."""
+    obj = deployment(TENANT)
+    labels = obj["spec"]["template"]["metadata"]["labels"]
+    words = "banlieue.io/pod-labels has to have"
+    for forged in (
+        {"app": "web"},
+        {"app.kubernetes.io/name": "web"},
+        {"app.kubernetes.io/part-of": "web", "app.kubernetes.io/managed-by": "Helm"},
+        {"cluster.example.com/role": ""},
+    ):
+        obj["spec"]["template"]["metadata"]["labels"] = {**labels, **forged}
+        with refused(words):
+            me.create(obj, dry_run=True)
+    own = {
+        "app.kubernetes.io/name": "banlieue",
+        "app.kubernetes.io/part-of": "banlieue",
+        "app.kubernetes.io/managed-by": "banlieue-operator",
+        "banlieue.io/workload-of": "0123456789abcdef",
+    }
+    template = obj["spec"]["template"]["metadata"]
+    template["labels"] = {**labels, **own}
+    me.create(obj, dry_run=True)
+
+    template["labels"] = {**labels, **own, "team": "a", "example.com/tier": ""}
+    let_in: Object = {
+        "metadata": {"annotations": {"banlieue.io/pod-labels": "team=a, example.com/tier="}}
+    }
+    with refused("label banlieue.io/in-use only"):
+        me.patch("namespaces", TENANT, let_in)
+    walls.kube.patch("namespaces", TENANT, let_in)
+    try:
+        wait_until(lambda: me.create(obj, dry_run=True), 10, "the word", retry_on=(KubeError,))
+        me.create(obj)
+        template["labels"]["team"] = "b"
+        with refused(words):
+            me.patch("deployments", NAME, {"spec": obj["spec"]}, TENANT)
+        template["labels"]["team"] = "a"
+        let_in["metadata"]["annotations"]["banlieue.io/pod-labels"] = None
+        walls.kube.patch("namespaces", TENANT, let_in)
+        image = {"spec": {"template": {"metadata": {"annotations": {"x": "y"}}}}}
+        me.patch("deployments", NAME, image, TENANT)  # what is there may stay
+    finally:
+        walls.kube.delete("deployments", NAME, TENANT, missing_ok=True)
+
+
+@pytest.mark.security("3.4")
 def test_a_process_of_a_windows_node_is_refused(walls: Walled, me: Kube) -> None:
     """The API server takes one only with the host's network, which the policy refuses."""
     windows = {"hostProcess": True, "runAsUserName": "NT AUTHORITY\\SYSTEM"}
@@ -449,15 +451,6 @@ def test_what_the_operator_builds_passes(walls: Walled, me: Kube) -> None:
         spec, account=NAME, image="x:1", arguments=["a"], selected=SELECTED, labels=SELECTED
     )
     me.create(obj, dry_run=True)
-
-
-def network_policy(namespace: str, selector: Object) -> Object:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"namespace": namespace, "name": NAME},
-        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{}]},
-    }
 
 
 @pytest.mark.security("3.4")

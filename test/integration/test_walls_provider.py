@@ -1,4 +1,4 @@
-"""What the admission policies refuse an account of a provider, whatever its roles let it do."""
+"""What admission policies refuse to a provider, and to the controller, whatever their roles."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube, KubeError
-from test.kit.stack import provider_class
+from test.kit.stack import provider_class, virtual_machine
 from test.kit.waiting import wait_until
 from test.kit.walled import (
     MACHINES,
@@ -561,3 +561,36 @@ def test_a_template_is_replaced_and_not_changed(walls: Walled, backend: str, kin
     asked = walls.kube.patch(plural, "blue", change, TENANT, dry_run=True)
     assert asked["spec"] != made["spec"]
     walls.kube.delete(plural, "blue", TENANT)
+
+
+@pytest.mark.security("1.6")
+def test_the_controller_asks_for_nothing_in_a_users_name(walls: Walled) -> None:
+    kube, controller = walls.kube, walls.almighty("banlieue-controller")
+    made = virtual_machine(TENANT, "asked", userData={"secretRef": {"name": "mine"}})
+    made["metadata"]["annotations"] = {"banlieue.io/release-previous": "true"}
+    made["metadata"]["finalizers"] = ["example.com/kept"]
+    kube.apply(made)
+    try:
+        for change in (
+            {"spec": {"userData": {"secretRef": {"name": "theirs"}}}},
+            {"spec": {"sshAuthorizedKeys": ["ssh-ed25519 AAAA evil"]}},
+            {"metadata": {"annotations": {"banlieue.io/renew-grant": "2100-01-01T00:00:00Z"}}},
+            {"metadata": {"annotations": {"banlieue.io/release-previous": "now"}}},
+            {"metadata": {"labels": {"x": "y"}}},
+            {"metadata": {"finalizers": ["banlieue.io/virtualmachine"]}},
+            {"metadata": {"finalizers": ["example.com/kept", "example.com/more"]}},
+        ):
+            with refused("the controller may write finalizers of banlieue's own"):
+                controller.patch("virtualmachines", "asked", change, TENANT)
+        with refused("the controller may write finalizers"):
+            controller.create(virtual_machine(TENANT, "made"), dry_run=True)
+        with refused("of providers the controller may"):
+            controller.patch("providers", "mine", {"spec": {"cordoned": True}}, walls.namespace)
+        held = {
+            "finalizers": ["example.com/kept", "banlieue.io/virtualmachine"],
+            "annotations": {"banlieue.io/release-previous": None},
+        }
+        controller.patch("virtualmachines", "asked", {"metadata": held}, TENANT)
+    finally:
+        kube.patch("virtualmachines", "asked", {"metadata": {"finalizers": None}}, TENANT)
+        kube.delete("virtualmachines", "asked", TENANT)

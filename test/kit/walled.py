@@ -18,6 +18,13 @@ from test.kit.waiting import wait_until
 RBAC: Final = "rbac.authorization.k8s.io"
 MACHINES: Final = "simulatedmachines.infrastructure.banlieue.io"
 TENANT: Final = "walled-tenant"
+NAME: Final = "banlieue-provider-simulated-mine"
+"""What the operator calls everything it makes for Provider `mine`."""
+
+SELECTED: Final = {
+    "app.kubernetes.io/component": "provider",
+    "app.kubernetes.io/instance": NAME,
+}
 _EVERYTHING: Final = "walled-everything"
 _VERBS: Final = (
     *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
@@ -204,4 +211,66 @@ def binding(namespace: str, name: str, to: str, *subjects: Object, kind: str = "
         "metadata": metadata,
         "roleRef": {"apiGroup": RBAC, "kind": kind, "name": to},
         "subjects": list(subjects),
+    }
+
+
+def deployment(namespace: str) -> Object:
+    """As the operator makes it for Provider `mine`, but for what no rule asks about."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"namespace": namespace, "name": NAME},
+        "spec": {
+            "selector": {"matchLabels": dict(SELECTED)},
+            "template": {
+                "metadata": {"labels": dict(SELECTED)},
+                "spec": {
+                    "serviceAccountName": NAME,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "volumes": [],
+                    "initContainers": [],
+                    "containers": [
+                        {
+                            "name": "manager",
+                            "image": "localhost/banlieue:dev",
+                            "env": [
+                                {
+                                    "name": "POD_NAME",
+                                    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+                                }
+                            ],
+                            "securityContext": {
+                                "allowPrivilegeEscalation": False,
+                                "capabilities": {"drop": ["ALL"]},
+                            },
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+def workload_rules() -> list[Object]:
+    """What the Role of Provider `mine` holds."""
+    return [
+        rule("banlieue.io", "providers", "get list watch patch operate", "mine"),
+        rule("banlieue.io", "providers/status", "patch", "mine"),
+        rule("", "secrets", "get patch", "mine-creds"),
+        rule("", "configmaps", "get patch", "ca"),
+        rule("coordination.k8s.io", "leases", "create"),
+        rule("coordination.k8s.io", "leases", "get patch", "uid"),
+    ]
+
+
+def network_policy(namespace: str, selector: Object) -> Object:
+    """One that lets everybody in to the pods it selects."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"namespace": namespace, "name": NAME},
+        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{}]},
     }
