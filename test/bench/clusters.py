@@ -21,8 +21,8 @@ from test.kit.controlplane import ControlPlane
 from test.kit.namespaces import create_namespace
 from test.kit.waiting import wait_until
 from test.kit.workloadground import processes_ground
+from test.kit.workloadvcenter import OLD
 from test.kit.workloadworld import (
-    OLD,
     Object,
     Workload,
     is_plane,
@@ -32,6 +32,7 @@ from test.kit.workloadworld import (
 )
 
 _SECONDS: Final = 1800.0
+_APART_SECONDS: Final = 1.0
 
 
 def measure(count: int, directory: Path) -> dict[str, Figures]:
@@ -75,7 +76,7 @@ def _running_times(made: Workload, first: set[str], count: int) -> list[float]:
                 seen.setdefault(uid, time.monotonic() - started)
         return len(seen) == count
 
-    wait_until(all_run, _SECONDS, f"{count} Machines to run")
+    wait_until(all_run, _SECONDS, f"{count} Machines to run", apart=_APART_SECONDS)
     return list(seen.values())
 
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from test.kit.guestnode import ETCD
-from test.kit.guestplayer import KUBERNETES_KEY, Guest, GuestPlayer
+from test.kit.guestplayer import KUBERNETES_KEY, Guest, GuestPlayer, everybody, nobody
 from test.kit.ports import LOOPBACK, free_port
 from test.kit.vcsim import VCSim
 from test.kit.waiting import wait_until
@@ -205,8 +205,11 @@ def test_machines_become_nodes_and_fall_silent(lab: Lab) -> None:
 
 
 def test_who_takes_no_provider_id_is_known_by_system_uuid(lab: Lab) -> None:
-    with GuestPlayer([lab.vcsim], lab.workload, says_provider_id=False) as player:
+    with GuestPlayer([lab.vcsim], lab.workload, says_provider_id=nobody, held=everybody) as player:
         lab.plane("one", first=True)
+        one = guest(player, "one")
+        wait_until(lambda: one.trouble == "held", SECONDS, "it to be held")
+        player.held = nobody
         found = lab.node("one")
         assert "providerID" not in found["spec"]
         assert found["status"]["nodeInfo"]["systemUUID"] == lab.vcsim.vm("one").uuid

@@ -14,19 +14,25 @@ from typing import Final
 import pytest
 
 from banlieue.api.names import NODE_PATCHER_ACCOUNT
-from hack.cluster.clusterapi.clusterctl import Clusterctl
+from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
 from hack.cluster.clusterapi.repository import kubectl_kustomize
 from test.kit.clusterctlmove import bring_back, changes, move, other_management, save
+from test.kit.controlplane import ControlPlane
+from test.kit.guestplayer import everybody, joining, nobody, planes
 from test.kit.kube import Kube, Object
 from test.kit.managementcluster import NAMESPACE
 from test.kit.namespaces import create_namespace, discard_namespace
+from test.kit.waiting import wait_until
 from test.kit.workloadground import Ground, of_pods, pods_ground, processes_ground
+from test.kit.workloadvcenter import NEW, OLD
 from test.kit.workloadworld import (
-    NEW,
-    OLD,
+    CLUSTERS,
+    MACHINES,
+    OURS,
     Workload,
     WorkloadWorld,
     is_plane,
+    status_of,
     workload_cluster,
     workload_world,
 )
@@ -38,6 +44,7 @@ pytest_plugins = ["test.kit.fixtures_clusterctl"]
 UP_SECONDS: Final = 600.0
 ROLL_SECONDS: Final = 900.0
 GONE_SECONDS: Final = 300.0
+PLANE: Final = "cluster.x-k8s.io/control-plane"
 PLURALS: Final = {
     "ServiceAccount": "serviceaccounts",
     "ClusterRole": "clusterroles",
@@ -79,32 +86,47 @@ def team(world: WorkloadWorld) -> Iterator[str]:
 
 
 def test_a_cluster_over_two_vcenters(
-    world: WorkloadWorld, ground: Ground, team: str, tmp_path: Path
+    world: WorkloadWorld, ground: Ground, team: str, node_patcher: str, tmp_path: Path
 ) -> None:
     """Story 20: Cluster API over two Providers: spread, healed, moved, upgraded, scaled, gone."""
     before = world.digests()
     clusterctl = ground.clusterctl
-    with workload_cluster(world, clusterctl, team, planes=3, workers=2) as made:
-        with world.step("3 control planes and 4 workers"):
+    allow_kubeconfig(world.kube, team, node_patcher)
+    with (
+        workload_cluster(
+            world,
+            clusterctl,
+            team,
+            planes=3,
+            workers=2,
+            # The Node that everything else waits for is told who it is by the patcher.
+            says_provider_id=joining,
+            held=everybody,
+        ) as made,
+        other_management(world.kube, tmp_path / "elsewhere") as target,
+    ):
+        with world.step("3 control planes and 4 workers, a move refused meanwhile"):
+            refused(clusterctl, made, target)
             made.await_running(3, 4, OLD, UP_SECONDS)
         made.await_vms()
         assert set(made.domains_of(is_plane)) == set(world.domains), "each vCenter has some"
         assert made.domains_of(lambda it: not is_plane(it)) == ["east", "east", "west", "west"]
         described(clusterctl, made)
 
-        with world.step("a killed VM is replaced"):
+        with world.step("two killed VMs are replaced, one of them of the control plane"):
             remediated(made)
         made.await_vms()
 
         with world.step("moved away and back"):
-            moved(clusterctl, made, tmp_path, 3, 4)
+            moved(clusterctl, made, tmp_path, target)
 
         with world.step("another version"):
             made.upgrade(NEW)
             made.await_running(3, 4, NEW, ROLL_SECONDS)
         made.await_vms()
 
-        with world.step("5 control planes and 10 workers"):
+        with world.step("5 control planes and 10 workers, which are told who they are"):
+            made.player.says_provider_id = planes
             made.scale(5, (5, 5))
             made.await_running(5, 10, NEW, ROLL_SECONDS)
         made.await_vms()
@@ -112,22 +134,6 @@ def test_a_cluster_over_two_vcenters(
         with world.step("deletion"):
             made.delete(GONE_SECONDS)
         assert world.vms() == []
-        assert world.digests() == before
-
-
-def test_nodes_that_know_no_provider_id_are_told_it(
-    world: WorkloadWorld, ground: Ground, team: str, node_patcher: str
-) -> None:
-    """The opt-in node patcher, by system UUID, with the one Secret it was given."""
-    before = world.digests()
-    allow_kubeconfig(world.kube, team, node_patcher)
-    with workload_cluster(
-        world, ground.clusterctl, team, planes=1, workers=1, says_provider_id=False
-    ) as made:
-        with world.step("3 Nodes that are told who they are"):
-            made.await_running(1, 2, OLD, UP_SECONDS)
-        made.await_vms()
-        made.delete(GONE_SECONDS)
         assert world.digests() == before
 
 
@@ -168,39 +174,79 @@ def described(clusterctl: Clusterctl, made: Workload) -> None:
     assert line.split()[-3:-1] == ["True", "Ready"]
 
 
+def refused(clusterctl: Clusterctl, made: Workload, target: ControlPlane) -> None:
+    """No move begins while machines are being made, and none is the worse for the attempt.
+
+    Lets the guests go on, who are all held.
+    """
+    kube = made.world.kube
+
+    def attempt(why: str) -> str:
+        with pytest.raises(ClusterctlError, match=why) as caught:
+            move(clusterctl, made.namespace, target)
+        (cluster,) = kube.list(CLUSTERS, made.namespace)
+        assert not cluster["spec"].get("paused")
+        assert target.kube.list(CLUSTERS) == target.kube.list(MACHINES) == []
+        return str(caught.value)
+
+    await_guests(made, 1)
+    attempt("not yet initialized")
+    made.player.held = joining
+    await_guests(made, 6)
+    told = attempt("still provisioning the node")
+    unnamed = [it["metadata"]["name"] for it in made.machines() if not status_of(it).get("nodeRef")]
+    assert len(unnamed) == 6 - 1
+    assert all(f"{made.namespace}/{name} is still" in told for name in unnamed)
+    made.player.held = nobody
+
+
+def await_guests(made: Workload, count: int) -> None:
+    """Wait until so many VMs run that are to become Nodes."""
+    wait_until(lambda: len(made.player.guests) >= count, UP_SECONDS, f"{count} guests")
+
+
 def remediated(made: Workload) -> None:
-    """A worker whose VM is killed falls silent, and is replaced by its MachineHealthCheck."""
+    """Two VMs are killed, and their MachineHealthChecks have both Machines replaced.
+
+    One is a worker. The other is the oldest of the control plane, which led etcd; its owner
+    replaces it only because the others keep quorum.
+    """
     kube, world = made.world.kube, made.world
-    kube.create(health_check(made, made.sets()[0]["metadata"]["name"]))
-    victim = next(it for it in made.machines() if not is_plane(it) and in_first(made, it))
-    uuid = victim["spec"]["providerID"].removeprefix("vsphere://")
-    east = world.vcenters["east"]
-    (vm,) = [it for it in east.vms() if it.uuid == uuid]
-    east.destroy_vm(vm.path)
-    name = victim["metadata"]["name"]
-    kube.wait_gone("machines.cluster.x-k8s.io", name, made.namespace, timeout=GONE_SECONDS)
+    workers = {"cluster.x-k8s.io/deployment-name": made.sets()[0]["metadata"]["name"]}
+    kube.create(health_check(made, "workers", {"matchLabels": workers}))
+    kube.create(health_check(made, "planes", {"matchLabels": {PLANE: ""}}))
+    machines = sorted(made.machines(), key=lambda it: str(it["metadata"]["creationTimestamp"]))
+    victims = [
+        next(it for it in machines if workers.items() <= it["metadata"]["labels"].items()),
+        next(it for it in machines if is_plane(it)),
+    ]
+    uuids = [it["spec"]["providerID"].removeprefix("vsphere://") for it in victims]
+    for vcenter in world.vcenters.values():
+        for vm in vcenter.vms():
+            if vm.uuid in uuids:
+                vcenter.destroy_vm(vm.path)
+    for victim in victims:
+        name = victim["metadata"]["name"]
+        kube.wait_gone(MACHINES, name, made.namespace, timeout=GONE_SECONDS)
     made.await_running(3, 4, OLD, UP_SECONDS)
-    assert all(it.uuid != uuid for it in world.vms())
+    assert not {it.uuid for it in world.vms()} & set(uuids)
 
 
-def moved(
-    clusterctl: Clusterctl, made: Workload, directory: Path, planes: int, workers: int
-) -> None:
+def moved(clusterctl: Clusterctl, made: Workload, directory: Path, target: ControlPlane) -> None:
     """The same VMs, and nothing was changed on any vCenter."""
     kube, world = made.world.kube, made.world
     made.await_told()
     before, digests = vms_of(world), world.digests()
     for vcenter in world.vcenters.values():
         vcenter.reset_counters()
-    with other_management(kube, directory / "elsewhere") as target:
-        save(clusterctl, made.namespace, directory / "saved")
-        move(clusterctl, made.namespace, target)
-        assert len(target.kube.list("machines.cluster.x-k8s.io", made.namespace)) == len(before)
+    save(clusterctl, made.namespace, directory / "saved")
+    move(clusterctl, made.namespace, target)
+    assert len(target.kube.list(MACHINES, made.namespace)) == len(before)
     assert made.machines() == []
-    assert kube.list("vspheremachines", made.namespace) == []
+    assert kube.list(OURS, made.namespace) == []
     assert vms_of(world) == before
     bring_back(clusterctl, directory / "saved")
-    made.await_running(planes, workers, OLD, UP_SECONDS)
+    made.await_running(3, 4, OLD, UP_SECONDS)
     made.await_vms()
     made.await_told()
     assert vms_of(world) == before
@@ -212,21 +258,16 @@ def vms_of(world: WorkloadWorld) -> dict[str, tuple[str, str, str]]:
     return {it.instance_uuid: (it.uuid, it.mo_ref, it.power_state) for it in world.vms()}
 
 
-def in_first(made: Workload, machine: Object) -> bool:
-    labels = machine["metadata"]["labels"]
-    name: str = made.sets()[0]["metadata"]["name"]
-    return bool(labels.get("cluster.x-k8s.io/deployment-name") == name)
-
-
-def health_check(made: Workload, deployment: str) -> Object:
+def health_check(made: Workload, name: str, selector: Object) -> Object:
+    """Machines whose Node fell silent are replaced after a second."""
     silent = {"type": "Ready", "status": "Unknown", "timeoutSeconds": 1}
     return {
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "MachineHealthCheck",
-        "metadata": {"name": made.name, "namespace": made.namespace},
+        "metadata": {"name": name, "namespace": made.namespace},
         "spec": {
             "clusterName": made.name,
-            "selector": {"matchLabels": {"cluster.x-k8s.io/deployment-name": deployment}},
+            "selector": selector,
             "checks": {"unhealthyNodeConditions": [silent]},
         },
     }

@@ -11,7 +11,8 @@ bootstrap token it found. The guests of its vCenters tell nothing by themselves 
 
 import re
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from types import TracebackType
@@ -36,7 +37,11 @@ from test.kit.workloadclient import (
 KUBERNETES_KEY: Final = "image.kubernetes"
 """Extra configuration of a template: version of the kubelet in the image, such as v1.34.0."""
 
+Choice = Callable[[Kubeadm], bool]
+"""Of which guests something is so, by what their seeds tell."""
+
 _PAUSE: Final = 0.25
+_SHARE: Final = 3.0
 _TELLS_AS: Final = re.compile(r"(?m)^id='([^'\n]*)'$")
 _TELLS_TO: Final = re.compile(r"info-set (guestinfo\.[A-Za-z.]+) \$id:")
 
@@ -62,12 +67,37 @@ class Guest:
     trouble: str = ""
 
 
+def nobody(told: Kubeadm) -> bool:
+    """None of them."""
+    del told
+    return False
+
+
+def everybody(told: Kubeadm) -> bool:
+    """All of them."""
+    del told
+    return True
+
+
+def joining(told: Kubeadm) -> bool:
+    """All but the first control plane."""
+    return told.discovery is not None
+
+
+def planes(told: Kubeadm) -> bool:
+    """Those of the control plane."""
+    return told.control_plane
+
+
 class GuestPlayer:
     """All guests of some vCenters.
 
     Attributes:
         guests: By instance UUID, gone ones included.
         errors: What no guest should have met, for the test to assert that there is none.
+        says_provider_id: Whose kubelets register with the provider ID they are given; of the
+            others only the system UUID tells who they are.
+        held: Whose kubeadm does not begin yet. Both may be changed at any time.
     """
 
     def __init__(
@@ -75,20 +105,21 @@ class GuestPlayer:
         vcenters: Sequence[VCSimControl],
         workload: WorkloadApi,
         *,
-        says_provider_id: bool = True,
+        says_provider_id: Choice = everybody,
+        held: Choice = nobody,
     ) -> None:
         """Describe it; the `with` block starts and ends it.
 
         Args:
             vcenters: Whose guests it plays.
             workload: Where their clusters are.
-            says_provider_id: Whether kubelets register with the provider ID they are given; else
-                only the system UUID tells who a Node is.
+            says_provider_id: Whose kubelets say it at first.
+            held: Who is held at first.
         """
         self.guests: dict[str, Guest] = {}
         self.errors: list[str] = []
         self._vcenters, self._workload = tuple(vcenters), workload
-        self._says_provider_id = says_provider_id
+        self.says_provider_id, self.held = says_provider_id, held
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._play, name="guests", daemon=True)
 
@@ -112,12 +143,16 @@ class GuestPlayer:
         self._workload.remove(cluster_endpoint)
 
     def _play(self) -> None:
-        while not self._over.wait(_PAUSE):
+        pause = _PAUSE
+        while not self._over.wait(pause):
+            started = time.monotonic()
             try:
                 self._play_all()
             # A player that ended would leave all guests silent, and nobody would know why.
             except Exception as error:  # noqa: BLE001 - top of a loop
                 self._note(f"{type(error).__name__}: {error}")
+            # Reading what hundreds of VMs say takes long; the guests are not all there is.
+            pause = max(_PAUSE, _SHARE * (time.monotonic() - started))
 
     def _play_all(self) -> None:
         for vcenter in self._vcenters:
@@ -160,8 +195,11 @@ class GuestPlayer:
 
     def _boot(self, guest: Guest) -> None:
         told = guest.told = guest.told or read_seed(guest.machine.extra_config)
+        if self.held(told):
+            guest.trouble = "held"
+            return
         client = join(told.discovery) if told.discovery else self._init(told)
-        provider_id = told.kubelet.get("provider-id", "") if self._says_provider_id else ""
+        provider_id = told.kubelet.get("provider-id", "") if self.says_provider_id(told) else ""
         version = guest.machine.extra_config.get(KUBERNETES_KEY, "v1.34.0")
         if told.control_plane:
             self._control_plane(told, client)

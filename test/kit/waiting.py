@@ -23,19 +23,21 @@ def wait_until(
     what: str,
     *,
     retry_on: tuple[type[Exception], ...] = (),
+    apart: float = _LONGEST_PAUSE,
 ) -> T:
     """Call `predicate` until it answers something true, and return that answer.
 
     Args:
-        predicate: Asked again and again, at most 100 ms apart.
+        predicate: Asked again and again.
         timeout: Seconds until giving up; the predicate is asked at least once.
         what: What is awaited, to be read after "timed out after 5 s waiting for".
         retry_on: Errors that mean "not yet". All others end the wait.
+        apart: Seconds between two looks, at most; more for what is dear to ask and takes long.
 
     Raises:
         WaitTimeoutError: Nothing true came in time.
     """
-    watch = _Watch(timeout, what)
+    watch = _Watch(timeout, what, apart)
     while True:
         try:
             seen = predicate()
@@ -118,8 +120,8 @@ def stays_true(predicate: Callable[[], object], duration: float, what: str) -> N
 
 
 class _Watch:
-    def __init__(self, timeout: float, what: str) -> None:
-        self._timeout = timeout
+    def __init__(self, timeout: float, what: str, apart: float = _LONGEST_PAUSE) -> None:
+        self._timeout, self._apart = timeout, apart
         self._deadline = time.monotonic() + timeout
         self._what = what
         self._pause = _FIRST_PAUSE
@@ -138,7 +140,7 @@ class _Watch:
             )
             raise error from (self._last if isinstance(self._last, Exception) else None)
         pause = min(self._pause, left)
-        self._pause = min(self._pause * 1.5, _LONGEST_PAUSE)
+        self._pause = min(self._pause * 1.5, self._apart)
         return pause
 
 
