@@ -4,7 +4,7 @@ Each is a change that a careless refactoring could make; none is a switch in the
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from banlieue.api.infrastructure.machine import Instance, TeardownMode
 from banlieue.controller.infra import teardown as decisions
@@ -196,26 +196,38 @@ BUGS: dict[str, Callable[[], None]] = planted_custody.BUGS | {
 }
 
 
-FOUND_BY = {
-    "trust_any_backend": 76,
-    "destroy_when_alive": 0,
-    "forget_finalizer": 32,
-    "believe_absence": 307,
-    "take_any_of_the_name": 396,
-    "look_in_one_domain": 64,
-    "provider_id_before_seen": 33,
-    "destroy_foreign_disks": 86,
-    "mint_after_create": 122,
-    "no_intent_uid": 0,
-    "make_again_when_missing": 181,
-    "forget_vanished_objects": 222,
-    "take_over_unasked": 54,
-    "destroy_adopted": 96,
-    "change_in_drills": 36,
-    "look_in_one_kind": 32,
-    "destroy_retained": 626,
+class Hunt(NamedTuple):
+    """A seed that found a bug, and the actions that it takes to find it soon: they lead there.
+
+    Without any, the schedules are those that everybody runs.
+    """
+
+    seed: int
+    focus: tuple[str, ...] = ()
+
+
+HUNTS = {
+    "trust_any_backend": Hunt(0, ("swap_backend",)),
+    "destroy_when_alive": Hunt(2, ("delete_machine", "create")),
+    "forget_finalizer": Hunt(52, ("create", "delete", "crash")),
+    "believe_absence": Hunt(40, ("hide", "lose_rights", "delete")),
+    "take_any_of_the_name": Hunt(31, ("squat", "create", "copy")),
+    "look_in_one_domain": Hunt(
+        51, ("move", "restore_objects", "rebuild_from_git", "tear_machine_out")
+    ),
+    "provider_id_before_seen": Hunt(2, ("crash_at_call", "create", "failing_create", "fault")),
+    "destroy_foreign_disks": Hunt(11, ("hot_add", "delete")),
+    "make_again_when_missing": Hunt(9, ("remove", "create")),
+    "take_over_unasked": Hunt(5, ("adopt",)),
+    "destroy_adopted": Hunt(11, ("adopt", "accept", "delete")),
+    "change_in_drills": Hunt(11, ("drill", "edit_power", "create")),
+    "look_in_one_kind": Hunt(62, ("wipe_status", "create")),
+    "destroy_retained": Hunt(7, ("create_with_disk", "delete", "write")),
+    "no_intent_uid": Hunt(0),
+    "forget_vanished_objects": Hunt(222),
+    "mint_after_create": Hunt(2089),
 }
-"""Bugs that general schedules find, with a seed that did; another one may after any change."""
+"""How each bug was found last; after any change it may take another seed."""
 
 
 def plant(name: str) -> None:

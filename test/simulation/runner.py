@@ -5,7 +5,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
@@ -31,12 +31,12 @@ class Summary:
         return self.ran / self.seconds if self.seconds else 0.0
 
 
-def group(first: int, last: int) -> list[Outcome]:
+def group(first: int, last: int, focus: Collection[str] = ()) -> list[Outcome]:
     """Schedules `first` to `last` (excluded) of one cluster, one after the other.
 
     A failure ends it: nobody knows what a cluster does in which something went wrong.
     """
-    played = chain(first // CHAINED, last, tidy=False)
+    played = chain(first // CHAINED, last, tidy=False, focus=focus)
     return [_short(outcome) for outcome in played if outcome.seed >= first]
 
 
@@ -69,14 +69,20 @@ def _forked(work: Callable[[], T], seed: int) -> T | Outcome:
     return found
 
 
-def apart(seed: int) -> Outcome:
+def apart(seed: int, focus: Collection[str] = ()) -> Outcome:
     """One schedule in a process of its own."""
-    played = _forked(partial(group, seed, seed + 1), seed)
+    played = _forked(partial(group, seed, seed + 1, focus), seed)
     return played[-1] if isinstance(played, list) else played
 
 
 def run_many(
-    first: int, count: int, *, workers: int = 2, stop_after: int = 5, prepare: str = ""
+    first: int,
+    count: int,
+    *,
+    workers: int = 2,
+    stop_after: int = 5,
+    prepare: str = "",
+    focus: Collection[str] = (),
 ) -> Summary:
     """Run `count` schedules from seed `first` on; ends early after so many failures.
 
@@ -86,6 +92,7 @@ def run_many(
         workers: processes at once.
         stop_after: failures after which no more are begun.
         prepare: name of a planted bug to put into the workers, for tests.
+        focus: actions that are drawn far more often than others.
     """
     began = time.monotonic()
     context = get_context("fork")
@@ -95,7 +102,7 @@ def run_many(
     pipes, children = [], []
     for _ in range(workers):
         reader, writer = context.Pipe(duplex=False)
-        arguments = (groups, shared, found, stop_after, prepare, writer)
+        arguments = (groups, shared, found, stop_after, prepare, tuple(focus), writer)
         child = context.Process(target=_work, args=arguments)
         child.start()
         writer.close()
@@ -130,7 +137,7 @@ def _receive(reader: Connection) -> tuple[int, list[Outcome]] | None:
     return answer
 
 
-def _work(groups, shared, found, stop_after, prepare, writer) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001, PLR0917 - multiprocessing's own types
+def _work(groups, shared, found, stop_after, prepare, focus, writer) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001, PLR0917 - multiprocessing's own types
     if prepare:
         from test.simulation import planted
 
@@ -143,7 +150,7 @@ def _work(groups, shared, found, stop_after, prepare, writer) -> None:  # type: 
             number, shared.value = shared.value, shared.value + 1
         if number >= len(groups) or found.value >= stop_after:
             break
-        outcomes = _forked(partial(group, *groups[number]), groups[number][0])
+        outcomes = _forked(partial(group, *groups[number], focus=focus), groups[number][0])
         for outcome in outcomes if isinstance(outcomes, list) else [outcomes]:
             ran += 1
             if outcome.failure:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from test.simulation.planted import FOUND_BY
+from test.simulation.planted import HUNTS
 
 pytestmark = pytest.mark.slow
 
@@ -16,11 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = 150
 """Few, as `make simulate` runs ten thousand."""
 
-MOST = 150
-"""Schedules that are tried for a planted bug which those that once found it find no more."""
+MOST = 75
+"""Schedules that are tried for a planted bug which the seed that once found it finds no more."""
 
-ENOUGH = 8
-"""Of the planted bugs; a new action anywhere renumbers schedules, and rare ones move far."""
+ENOUGH = 14
+"""Of the planted bugs: those some kinds of actions lead to.
+
+The others take a schedule that is rare, and a new action anywhere renumbers schedules.
+"""
 
 
 def simulate(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -50,10 +53,10 @@ def test_a_seed_replays_exactly_and_another_is_another_story() -> None:
     assert len(set(hashes)) == 2
 
 
-def test_planted_bugs_are_found_by_general_schedules() -> None:
+def test_planted_bugs_are_found() -> None:
     """And the same seeds hold without them, so it is the bug that was found."""
     done = simulate("--bite", "--seeds", MOST)
     assert done.returncode == 0, done.stdout
     found = re.findall(r"^(\w+): seed \d+: .*\n  without it: all held$", done.stdout, re.MULTILINE)
-    assert set(found) <= set(FOUND_BY)
+    assert set(found) <= set(HUNTS)
     assert len(found) >= ENOUGH, done.stdout
