@@ -150,7 +150,8 @@ def _work(groups, shared, found, stop_after, prepare, focus, writer) -> None:  #
             number, shared.value = shared.value, shared.value + 1
         if number >= len(groups) or found.value >= stop_after:
             break
-        outcomes = _forked(partial(group, *groups[number], focus=focus), groups[number][0])
+        begin, end = groups[number]
+        outcomes = _forked(partial(group, begin, end, focus), begin)
         for outcome in outcomes if isinstance(outcomes, list) else [outcomes]:
             ran += 1
             if outcome.failure:
