@@ -105,3 +105,22 @@ async def test_a_machine_that_was_placed_there_once_goes_back_all_the_same() -> 
     await world.settle()
     assert [it["spec"]["providerRef"]["name"] for it in world.machines()] == ["evil"]
     assert len(world.vms()) == 1
+
+
+@pytest.mark.identity("12.7")
+async def test_one_that_was_moved_there_after_its_status_was_saved_is_made_nowhere_else() -> None:
+    """Its object was lost, too: whether it is the very machine only its admins can tell."""
+    world = world_with_evil()
+    world.add_vm()
+    await world.settle()
+    before = world.vms()
+    machine = world.machine()
+    assert machine is not None
+    claim(world, 1)
+    world.api.drop(world.providers[0].kind, Key.of(machine), force=True)
+    await world.settle()
+    assert world.machines() == []
+    assert world.vms() == before
+    claim(world, 0)
+    await world.settle()
+    assert [it["spec"]["providerRef"]["name"] for it in world.machines()] == ["one"]

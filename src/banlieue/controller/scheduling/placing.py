@@ -68,6 +68,9 @@ def remembered(
         found_there = {key: _claims(demand, it) for key, it in traces.items() if key in there}
         claims = {key: found for key, found in found_there.items() if found}
     past = _latest(claims, before, known)
+    # A later move may have gone there before the status was saved, and it was offered then.
+    if strangers and (not past or _top(told, strangers) > _top(claims, claims)):
+        return _not_allowed(strangers)
     if len(past) > 1:
         return _two_pasts(past)
     if before is not None and before.provider not in past:
@@ -77,8 +80,6 @@ def remembered(
         if site is None:
             return _provider_gone(next(iter(past)))
         return _return_to(demand, site, residents, before, claims.get(site.key, ()))
-    if strangers:
-        return _not_allowed(strangers)
     pending = sorted(site.key for site in known if _may_hold_it(site, recovery=recovery))
     if pending:
         return _recovering(pending) if recovery else _beginning(pending)
@@ -95,6 +96,11 @@ def _strangers(
     """
     known = {*traces, *([before.provider] if before else ())}
     return {site.key for site in sites if not site.allowed and site.key not in known}
+
+
+def _top(told: Mapping[Key, Sequence[Claim]], providers: Iterable[Key]) -> int:
+    """The latest move that these Providers tell of."""
+    return max((claim.epoch for key in providers for claim in told[key]), default=0)
 
 
 def _latest(
