@@ -260,7 +260,12 @@ def test_who_runs_a_namespace_offers_its_providers_to_nobody_else(
     kube, words = control_plane.kube, "by who may share providers.banlieue.io in the whole cluster"
     let_in(kube, namespace, "admin", "landlord")
     own = provider(
-        namespace, "own", backend="simulated", connection={}, storage={"p": "x"}, network={"n": "x"}
+        namespace,
+        "own",
+        backend="simulated",
+        connection={"endpoint": "http://vcenter.invalid"},
+        storage={"pool": "x"},
+        network={"network": "x"},
     )
     by_label = {"from": "Selector", "selector": {"matchLabels": {"team": "a"}}}
     offers: list[Object] = [{"from": "All"}, by_label]
@@ -282,7 +287,7 @@ def test_who_runs_a_namespace_offers_its_providers_to_nobody_else(
             for name in ("own", "another"):
                 obj = {**offered(offer), "metadata": {"namespace": namespace, "name": name}}
                 with pytest.raises(KubeError, match=words):
-                    landlord.apply(obj)
+                    landlord.apply(obj, force=True)
             spec = {"spec": {"allowedNamespaces": offer}}
             with pytest.raises(KubeError, match=words):
                 landlord.patch("providers", "own", spec, namespace)

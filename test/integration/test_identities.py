@@ -60,7 +60,10 @@ class Identities:
                 where,
                 name,
                 backend="simulated",
-                connection={"endpoint": "http://vcenter.invalid"},
+                connection={
+                    "endpoint": "http://vcenter.invalid",
+                    "caBundle": {"configMapRef": {"name": f"{name}-ca", "key": "ca.crt"}},
+                },
                 storage={"pool": "fast"},
                 network={"network": "lan"},
             )
