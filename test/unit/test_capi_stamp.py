@@ -414,3 +414,27 @@ async def test_an_address_that_stands_in_a_template_beside_its_pool_makes_no_mac
     assert "networkInterfaces[eth0]: 10.0.0.10 is given with source pool" in world.says()["message"]
     assert world.place() == ("", "")
     assert world.faults == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "remedy"),
+    [
+        ("machine", "delete this object"),
+        ("reference", "delete this object, or correct the reference"),
+        ("cluster", "make it, or delete Machine node-1"),
+    ],
+)
+async def test_what_is_missing_beside_the_machine_is_told_with_what_to_do(
+    lost: str, remedy: str
+) -> None:
+    world = CapiWorld.with_cluster()
+    world.add_machine()
+    if lost == "machine":
+        world.edit_owner("node-1", lambda it: it["metadata"].update(uid="another"))
+    elif lost == "reference":
+        world.edit_owner("node-1", lambda it: it["spec"]["infrastructureRef"].update(name="x"))
+    else:
+        world.api.drop(CAPI_CLUSTERS, Key(NAMESPACE, CLUSTER))
+    await world.settle()
+    assert world.says()["message"].endswith(remedy)
+    assert world.every_vm() == []

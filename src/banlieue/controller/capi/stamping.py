@@ -47,12 +47,14 @@ async def check_owner(scope: Scope) -> Outcome:
     if owner is None or owner["metadata"]["uid"] != scope.reference.uid:
         return Wait(
             Reason.NOT_REFERENCED,
-            f"Machine {name} of the owner reference does not exist; nothing is made for it",
+            f"Machine {name} of metadata.ownerReferences does not exist, or is another one of that "
+            "name; nothing is made for it: delete this object",
         )
     if not objects.names_machine(owner, scope.kind, scope.key):
         return Wait(
             Reason.NOT_REFERENCED,
-            f"Machine {name} does not refer to this object; nothing is made for it",
+            f"Machine {name} does not refer to this object by spec.infrastructureRef; nothing is "
+            "made for it: delete this object, or correct the reference",
         )
     if objects.is_leaving(owner):
         return Wait(Reason.DELETING, f"Machine {name} is being deleted")
@@ -64,7 +66,8 @@ async def await_cluster(scope: Scope) -> Outcome:
     name = objects.cluster_name(scope.owner or {})
     if scope.cluster is None:
         return Wait(
-            Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY, f"Cluster {name} does not exist"
+            Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY,
+            f"Cluster {name} does not exist; make it, or delete Machine {scope.reference.name}",
         )
     if not objects.is_initialized(scope.cluster, "infrastructureProvisioned"):
         return Wait(
