@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,6 +55,8 @@ class Bench:
     def put(self, *conditions: dict[str, Any], **status: object) -> None:
         told = {"conditions": list(conditions), **status} if conditions else dict(status)
         obj: Obj = {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
             "metadata": {"namespace": self.key.namespace, "name": self.key.name},
             "spec": {},
         }
@@ -125,6 +128,16 @@ def condition(kind: str, status: str, reason: str) -> dict[str, Any]:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
         "observedGeneration": 1,
     }
+
+
+@pytest.fixture(autouse=True)
+def only_the_planted_fails(
+    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> Iterator[None]:
+    """What tells of failures swallows its own, which a test must notice."""
+    yield
+    if request.node.name != "test_telling_never_fails_a_pass":
+        assert "could not be told" not in caplog.text
 
 
 READY = condition("Ready", "True", "Ready")
@@ -274,6 +287,31 @@ async def test_a_new_process_does_not_tell_the_same_again() -> None:
     bench.witness = Mishaps.of_kind(bench.ctx, "things", bench.kind, "banlieue.io/controller")
     await bench.run(KeyError("x"), passes=3)
     assert bench.writes() == 1
+
+
+async def test_a_fault_that_befalls_everything_does_not_drown_the_api_server() -> None:
+    bench = Bench()
+    clock = bench.ctx.clock
+    assert isinstance(clock, FakeClock)
+    keys = [Key("team", f"vm-{number}") for number in range(300)]
+    for bench.key in keys:
+        bench.put(READY, observedGeneration=1)
+
+    async def fail_everywhere() -> int:
+        for key in keys:
+            for _ in range(2):
+                await bench.witness.failed(key, KeyError("x"))
+        return bench.writes()
+
+    at_once = await fail_everywhere()
+    assert 0 < at_once < 60
+    clock.advance(10.0)
+    assert at_once < await fail_everywhere() < 120
+    for _ in range(4):
+        clock.advance(60.0)
+        told = await fail_everywhere()
+    assert told == len(keys)
+    assert bench.faults == []
 
 
 # Every controller that writes the status of what users look at

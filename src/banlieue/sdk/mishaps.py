@@ -23,7 +23,27 @@ PATIENCE = 2
 PATIENCE_WITH_API = 5
 """The same for what the API server refused: often only an object in between has changed."""
 
+_BURST = 50
+_PER_SECOND = 5.0
+"""What is told at once, and then: a fault that befalls everything must not drown the API server."""
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Allowance:
+    """So many writes at once and so many per second."""
+
+    left: float = _BURST
+    at: float | None = None
+
+    def take(self, now: float) -> bool:
+        passed = now - self.at if self.at is not None else 0.0
+        self.at, self.left = now, min(_BURST, self.left + passed * _PER_SECOND)
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +68,7 @@ class Mishaps:
     find: Find
     _failures: dict[Key, int] = field(default_factory=dict)
     _told: dict[Key, str] = field(default_factory=dict)
+    _allowance: _Allowance = field(default_factory=_Allowance)
 
     @classmethod
     def of_kind(cls, ctx: Context, controller: str, kind: Resource, manager: str) -> "Mishaps":
@@ -60,12 +81,16 @@ class Mishaps:
         return cls(ctx, controller, find)
 
     async def failed(self, key: Key, error: Exception) -> None:
-        """A pass raised what nobody foresaw: say so once, until it is another error or none."""
+        """A pass raised what nobody foresaw: say so once, until it is another error or none.
+
+        Where too many fail at once some are told later, as they fail again.
+        """
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         what = type(error).__name__
         patience = PATIENCE_WITH_API if isinstance(error, ApiError) else PATIENCE
-        if failures >= patience and self._told.get(key) != what:
+        news = failures >= patience and self._told.get(key) != what
+        if news and self._allowance.take(self.ctx.clock.monotonic()):
             await self._guarded(self._tell, key, what)
 
     async def passed(self, key: Key) -> None:
