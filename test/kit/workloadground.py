@@ -14,6 +14,7 @@ from test.kit.capimanagers import CapiManagers
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube
 from test.kit.managementcluster import INVENTORY, NAMESPACE, VERSION, Management
+from test.kit.patientkube import PatientKube
 from test.kit.ports import LOOPBACK
 from test.kit.stack import Stack
 from test.kit.yaml_text import yaml_documents
@@ -60,7 +61,7 @@ def of_pods() -> bool:
 @contextmanager
 def pods_ground(management: Management) -> Iterator[Ground]:
     """What `clusterctl init` left."""
-    with Kube(management.cluster.kubeconfig) as kube:
+    with PatientKube(management.cluster.kubeconfig) as kube:
         if not kube.find(INVENTORY, PROVIDER, NAMESPACE):
             management.clusterctl.init()
         for name in ("banlieue-controller", "banlieue-operator"):
