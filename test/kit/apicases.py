@@ -5,11 +5,16 @@ tests show what happens in a cluster.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
 from banlieue.sdk.kube import AlreadyExists, ApiClient, Conflict, Invalid, Key, NotFound, Obj
+from banlieue.sdk.mishaps import PATIENCE, Mishaps, Subject
+from banlieue.sdk.status import write_status
+from banlieue.sdk.testing.fakes import context_for
+from banlieue.sdk.testing.memory_api import MemoryApi
 from test.kit.things import THINGS
 
 ME: Final = "banlieue.io/me"
@@ -330,3 +335,26 @@ async def answers_tell_what_is_stored(api: ApiClient, namespace: str) -> None:
     assert await _patch(api, key, _set("/spec/size", 2)) == await api.get(THINGS, key)
     (listed,) = await api.list(THINGS, namespace=namespace)
     assert listed == await api.get(THINGS, key)
+
+
+@case
+async def what_was_told_of_failures_goes_with_the_next_whole_status(
+    api: ApiClient, namespace: str
+) -> None:
+    found, key = await _make(api, namespace), Key(namespace, "a")
+    context = replace(context_for(MemoryApi()), api=api)
+    witness = Mishaps(context, "things", lambda _: Subject(THINGS, found, ME))
+    for _ in range(PATIENCE):
+        await witness.failed(key, KeyError("x"))
+    found = await api.get(THINGS, key)
+    assert [it["type"] for it in found["status"]["conditions"]] == ["Ready", "Reconciling"]
+    whole = {"phase": "Running", "conditions": [_ready()]}
+    await write_status(api, THINGS, found, whole, manager=ME)
+    found = await api.get(THINGS, key)
+    assert found["status"] == whole
+    for _ in range(PATIENCE):
+        await witness.failed(key, ValueError("x"))
+    found = await api.get(THINGS, key)
+    assert found["status"]["conditions"][0] == _ready()
+    await witness.passed(key)
+    assert (await api.get(THINGS, key))["status"] == whole
