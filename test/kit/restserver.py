@@ -34,6 +34,7 @@ class RestServer:
         seen: method, path with query, and body of every request.
         tokens: sessions that are open.
         silent: whether it says nothing any more.
+        half: whether its answers break off in the middle.
         hung: whether it takes requests and answers none, until it is let go.
     """
 
@@ -45,6 +46,7 @@ class RestServer:
     port: int = 0
     thumbprint: str = ""
     silent: threading.Event = field(default_factory=threading.Event)
+    half: threading.Event = field(default_factory=threading.Event)
     hung: threading.Event = field(default_factory=threading.Event)
     freed: threading.Event = field(default_factory=threading.Event)
 
@@ -109,6 +111,9 @@ def rest_server(directory: Path, *, old: bool = False) -> Iterator[RestServer]:
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            if state.half.is_set():
+                content = content[: len(content) // 2]
+                self.close_connection = True
             self.wfile.write(content)
 
         def do_GET(self) -> None:

@@ -238,6 +238,16 @@ def test_a_service_without_an_answer_is_left_alone_for_a_while(
     assert rest.get("cis/tagging/category") == []
 
 
+def test_an_answer_that_breaks_off_names_nothing(server: RestServer, rest: Rest) -> None:
+    """The category was made; without its id a tag would be put into none."""
+    _on(server, "GET", "cis/tagging/category", lambda _: (200, []))
+    _on(server, "POST", "cis/tagging/category", lambda _: (200, "urn:c:3"))
+    assert rest.get("cis/tagging/category") == []
+    server.half.set()
+    with pytest.raises(Transient):
+        rest.post("cis/tagging/category", {"name": "team"}, wrapped="create_spec")
+
+
 def test_a_call_that_hangs_takes_no_other_thread_along(server: RestServer, rest: Rest) -> None:
     _on(server, "GET", "cis/tagging/category", [])
     rest.get("cis/tagging/category")

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from http.client import HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any
 from urllib.parse import quote
 
@@ -271,7 +271,11 @@ class Rest:
             sent[_TOKEN] = self._token
         self._connection.request(method, url, body=content, headers=sent)
         answer = self._connection.getresponse()
-        return answer.status, answer.read(_MOST_BYTES)
+        content = answer.read(_MOST_BYTES)
+        if answer.length:
+            # The library tells this only to those who name no limit.
+            raise IncompleteRead(content, answer.length)
+        return answer.status, content
 
     def _hang_up(self) -> None:
         if self._connection is not None:
@@ -309,7 +313,9 @@ def _value(status: int, answer: bytes, *, old: bool) -> Any:  # noqa: ANN401 - J
     """What an answer says; raises `RestError` or `Unreachable`."""
     try:
         decoded = json.loads(answer) if answer.strip() else None
-    except ValueError:
+    except ValueError as error:
+        if status < _OK:
+            raise Unreachable("its answer cannot be read") from error
         decoded = None
     if status < _OK:
         return decoded.get("value") if old and isinstance(decoded, dict) else decoded

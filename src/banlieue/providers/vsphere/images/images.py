@@ -156,7 +156,12 @@ class Images:
                 f"a VM named {name}{_PART} stands in the way that was not imported; rename it",
             )
         if found.get("config.template"):
-            self._once(vm, "rename", lambda managed: managed.Rename_Task(newName=name))
+            try:
+                self._once(vm, "rename", lambda managed: managed.Rename_Task(newName=name))
+            except vim.fault.DuplicateName:
+                # It may be its own name: an earlier call whose answer was late has given it.
+                if find_child(self.session, folder, name) != vm:
+                    raise
             return ImportTask(name, poll_after=_SOON)
         now = self.monotonic()
         with self._lock:

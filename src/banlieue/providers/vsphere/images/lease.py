@@ -79,9 +79,16 @@ class Lease:
                 self._call(lambda lease: lease.HttpNfcLeaseProgress(self._percent))
 
     def complete(self) -> None:
-        """All files are there: the VM is whole. Raises what the vendor library raises."""
+        """All files are there: the VM is whole. Raises what the vendor library raises.
+
+        Raises:
+            Transient: the session ended, and the lease with it; nobody's login was refused.
+        """
         self._over.set()
-        self._call(lambda lease: lease.HttpNfcLeaseComplete())
+        try:
+            self._call(lambda lease: lease.HttpNfcLeaseComplete())
+        except vim.fault.NotAuthenticated as error:
+            raise _ended() from error
 
     def abort(self) -> None:
         """Give the VM up, as far as the vCenter can be reached; it takes the VM away."""

@@ -110,7 +110,7 @@ class ImageSink:
             self._run(vm, self._marked(vm))
             self._run(vm, self._snapshot)
             self._call(vm, lambda managed: managed.MarkAsTemplate())
-            self._run(vm, lambda managed: managed.Rename_Task(newName=self._wish.name))
+            self._rename(vm)
             self._published(vm)
 
     def drop(self) -> None:
@@ -278,6 +278,15 @@ class ImageSink:
             pause = min(_LONGEST_PAUSE, pause * 2)
         if told is not None and told.error is not None:
             raise told.error
+
+    def _rename(self, vm: str) -> None:
+        """Give the template its name, unless whoever finished it for us has done so."""
+        try:
+            self._run(vm, lambda managed: managed.Rename_Task(newName=self._wish.name))
+        except vim.fault.DuplicateName:
+            found = read(self._session, {vm: vim.VirtualMachine}, ("name",))[0]
+            if found.get("name") != self._wish.name:
+                raise
 
     def _destroy(self, vm: str) -> None:
         """Destroy the part, as long as it is one: a template is whole, and may be published now."""
