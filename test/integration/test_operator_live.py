@@ -222,8 +222,9 @@ def test_drift_is_put_right_and_a_class_edit_is_in_force_at_once(operated: Opera
     assert "its annotation banlieue.io/pod-labels has to have team=a" in told["message"]
     let_in = {"metadata": {"annotations": {"banlieue.io/pod-labels": "team=a"}}}
     kube.patch("namespaces", namespace, let_in)
-    kube.patch("providerclasses", "pinned", {"spec": {"logLevel": "info"}})
-    operated.workload("drift", namespace, name=name)
+    edited = kube.patch("providerclasses", "pinned", {"spec": {"logLevel": "info"}})
+    generation = edited["metadata"]["generation"]
+    operated.workload("drift", namespace, name=name, observedClassGeneration=generation)
     before = operated.five(name, namespace)
     policy = kube.get("networkpolicies", name, namespace)
     assert policy["spec"]["podSelector"] == before["deployments"]["spec"]["selector"]
