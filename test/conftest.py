@@ -3,10 +3,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from test.kit import rights_used
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube
 from test.kit.matrix_report import pytest_terminal_summary  # noqa: F401 - a hook
 from test.kit.namespaces import create_namespace, discard_namespace
+from test.kit.rights_used import pytest_sessionfinish, pytest_testnodedown  # noqa: F401 - hooks
 
 LONG = frozenset(
     {
@@ -40,6 +42,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     """The control plane that all tests share. Whoever stops a part of it starts it again."""
     with ControlPlane(tmp_path_factory.mktemp("control-plane")) as control_plane:
         yield control_plane
+        rights_used.note(control_plane.directory / "audit.log")
 
 
 @pytest.fixture
