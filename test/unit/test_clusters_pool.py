@@ -10,6 +10,7 @@ from banlieue.api import names
 from banlieue.api.resources import (
     CAPI_CLUSTERS,
     CAPI_MACHINES,
+    CONFIG_MAPS,
     IP_ADDRESS_CLAIMS,
     IP_ADDRESSES,
 )
@@ -17,7 +18,7 @@ from banlieue.controller.clusters import pool
 from banlieue.sdk.kube import Conflict, Key, Obj
 from test.kit.addresspool import AddressPool
 from test.kit.clusterworld import ENDPOINT, THIS_CLUSTER, ClusterWorld
-from test.kit.controllerworld import NAMESPACE, THIS, restored
+from test.kit.controllerworld import CLUSTER_UID, NAMESPACE, SYSTEM, THIS, restored
 
 FIRST = {"host": "10.0.0.10", "port": 6443}
 
@@ -398,3 +399,20 @@ async def test_a_virtual_machine_with_the_label_of_a_cluster_does_not_hold_it(
     world.api.drop(THIS_CLUSTER, Key(NAMESPACE, "prod"))
     await world.play()
     assert not world.there()
+
+
+async def test_a_cluster_restored_elsewhere_asks_no_pool_before_that_is_confirmed(
+    world: PooledWorld,
+) -> None:
+    await world.settle()
+    key = Key(SYSTEM, names.INSTALLATION_CONFIG_MAP)
+    uid = {names.INSTALLATION_CLUSTER_UID: "of-the-original"}
+    world.api.edit(CONFIG_MAPS, key, lambda it: it["data"].update(uid))
+    world.add_cluster(controlPlaneEndpointPool=world.wish)
+    await world.play()
+    assert world.claims() == []
+    assert "banlieue recover --confirm" in world.is_ready()[2]
+    note = {names.ANNOTATION_CONFIRMED_CLUSTER: CLUSTER_UID}
+    world.api.edit(CONFIG_MAPS, key, lambda it: it["metadata"].update(annotations=note))
+    await world.play()
+    assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST

@@ -5,7 +5,7 @@ import pytest
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.reasons import EventReason
-from banlieue.api.resources import IP_ADDRESS_CLAIMS, PROVIDER_CLASSES
+from banlieue.api.resources import CONFIG_MAPS, IP_ADDRESS_CLAIMS, PROVIDER_CLASSES
 from banlieue.api.types import IPFamily
 from banlieue.api.v1alpha1.provider import PoolRef
 from banlieue.controller.addresses import endings
@@ -14,7 +14,7 @@ from banlieue.sdk import pools
 from banlieue.sdk.kube import Conflict, Key, Obj
 from test.kit.addresslab import POOLED, Lab
 from test.kit.addresspool import AddressPool
-from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS
+from test.kit.controllerworld import CLUSTER_UID, NAMESPACE, SYSTEM, THAT, THIS
 
 ONE = {"name": "one", "namespace": SYSTEM}
 TWO = {"name": "two", "namespace": SYSTEM}
@@ -238,3 +238,30 @@ async def test_a_stale_look_at_a_machine_takes_no_address_of_an_interface_that_i
     with pytest.raises(Conflict):
         await endings.release_unplugged(services, Found(THIS, stale), machine, [])
     assert lab.guests() == sorted(lab.pool.given.values()) == ["10.0.0.10", "10.0.0.11"]
+
+
+async def test_what_was_restored_from_another_cluster_asks_no_pool_before_that_is_confirmed() -> (
+    None
+):
+    lab = Lab()
+    await lab.vm()
+    lab.world.providers[0].down = True
+    key = Key(SYSTEM, names.INSTALLATION_CONFIG_MAP)
+
+    def elsewhere(obj: Obj) -> None:
+        obj["data"][names.INSTALLATION_CLUSTER_UID] = "of-the-original"
+
+    lab.world.api.edit(CONFIG_MAPS, key, elsewhere)
+    [claim] = lab.claims
+    lab.world.api.drop(IP_ADDRESS_CLAIMS, Key.of(claim), force=True)
+    lab.put_cluster_machine()
+    lab.world.restart()
+    await lab.world.settle(seconds=600)
+    assert lab.claims == []
+
+    def confirm(obj: Obj) -> None:
+        obj["metadata"]["annotations"] = {names.ANNOTATION_CONFIRMED_CLUSTER: CLUSTER_UID}
+
+    lab.world.api.edit(CONFIG_MAPS, key, confirm)
+    await lab.world.settle(seconds=600)
+    assert len(lab.claims) == 2

@@ -56,6 +56,9 @@ class AddressReconciler:
         found, machine = Found(kind, known), Machine.from_api(known)
         if machine.spec.provider_ref is None or await self._hands_off(machine):
             return Result()
+        if (await self.services.keeper.standing()).problem is not None:
+            # What was restored from another cluster asks the pools of the original for nothing.
+            return Result(_PROVIDER_SECONDS)
         if machine.metadata.deletion_timestamp is not None:
             return await endings.settle(self.services, found)
         return await self._claim(found, machine)

@@ -61,6 +61,10 @@ class InfraClusterReconciler:
         """Do what is due for an endpoint from a pool."""
         if pause_of(raw, theirs) is not None:
             return Pooled(raw)
+        asks = "controlPlaneEndpointPool" in (raw.get("spec") or {})
+        problem = (await self.services.keeper.standing()).problem if asks else None
+        if problem is not None:
+            return Pooled(raw, problem, pool.RETRY_SECONDS)
         if raw["metadata"].get("deletionTimestamp"):
             return await self._ending(kind, raw, owner)
         return await pool.settle(self.services, kind, raw, owner)
