@@ -12,77 +12,16 @@ from pyVmomi import VmomiSupport
 from banlieue.providers import vsphere
 from banlieue.providers.vsphere.client import soap
 from banlieue.providers.vsphere.vms import machines
-from test.kit import faultmatrix
-from test.kit.faultmatrix import MODES, Cell, Scenario, run_cell
+from test.kit.certificates import Authority
+from test.kit.faultcourses import COURSES, LEFT_OUT
+from test.kit.faultmatrix import ABREAST, MODES, Cell, run_course
+from test.kit.faultservices import services
 from test.kit.matrix_report import PROPERTY
-from test.kit.vcsim import VCSim
+from test.kit.vsphere_target import VSphereTarget, vsphere_target
 
 pytestmark = pytest.mark.slow
 
-SUSPEND = faultmatrix.powering("Suspended", "suspended")
-HARD = faultmatrix.powering("PoweredOff", "poweredOff", powerOffMode="Hard")
-SOFT = faultmatrix.powering("PoweredOff", "poweredOff", powerOffMode="TrySoft")
-START = faultmatrix.powering("PoweredOn", "poweredOn", before="PoweredOff")
-ATTRIBUTES = faultmatrix.making_with(lambda it: {"customAttributes": {it: "web"}})
-UPGRADE = faultmatrix.making_with(lambda _: {"hardwareVersion": "vmx-19"})
-
-MATRIX: dict[str, Scenario] = {
-    "RetrieveServiceContent": faultmatrix.opening,
-    "Login": faultmatrix.opening,
-    "Logout": faultmatrix.ending,
-    "CreateListView": faultmatrix.opening,
-    "CreatePropertyCollector": faultmatrix.opening,
-    "CreateFilter": faultmatrix.opening,
-    "WaitForUpdatesEx": faultmatrix.making,
-    "ModifyListView": faultmatrix.making,
-    "DestroyPropertyCollector": faultmatrix.rewatching,
-    "DestroyView": faultmatrix.rewatching,
-    "RetrievePropertiesEx": faultmatrix.making,
-    "ContinueRetrievePropertiesEx": faultmatrix.making,
-    "FindAllByUuid": faultmatrix.destroying,
-    "FindChild": faultmatrix.making,
-    "HasPrivilegeOnEntities": faultmatrix.making,
-    "CloneVM_Task": faultmatrix.making,
-    "ReconfigVM_Task": faultmatrix.reconfiguring,
-    "PowerOnVM_Task": START,
-    "PowerOffVM_Task": HARD,
-    "ShutdownGuest": SOFT,
-    "SuspendVM_Task": SUSPEND,
-    "ResetVM_Task": faultmatrix.restarting("Hard"),
-    "RebootGuest": faultmatrix.restarting("TrySoft"),
-    "Destroy_Task": faultmatrix.destroying,
-    "MakeDirectory": faultmatrix.keeping,
-    "MoveVirtualDisk_Task": faultmatrix.keeping,
-    "QueryVirtualDiskUuid": faultmatrix.keeping,
-    "SearchDatastoreSubFolders_Task": faultmatrix.listing,
-    "CreateFolder": faultmatrix.making_with(lambda it: {"folder": it, "folderPolicy": "Create"}),
-    "AddCustomFieldDef": ATTRIBUTES,
-    "SetField": ATTRIBUTES,
-    "QueryConfigOptionDescriptor": UPGRADE,
-    "UpgradeVM_Task": UPGRADE,
-}
-
-
-LEFT_OUT: dict[str, str] = {
-    "CreateDirectory": "only vSAN has it, which the simulator has not",
-    "QueryConfigTarget": "PCI devices only, which no plain host of the simulator has",
-    "RecommendDatastores": "datastore clusters only: test_vsphere_spec.py",
-    "ReconfigureComputeResource_Task": "no machine waits for groups: test_vsphere_upkeep.py",
-    **dict.fromkeys(
-        (
-            "CreateImportSpec",
-            "CreateSnapshot_Task",
-            "HttpNfcLeaseAbort",
-            "HttpNfcLeaseComplete",
-            "HttpNfcLeaseProgress",
-            "ImportVApp",
-            "MarkAsTemplate",
-            "Rename_Task",
-        ),
-        "imports of images, no part of a machine's life: test_vsphere_images.py",
-    ),
-}
-"""Methods that no row disturbs, and why."""
+ROWS = {method for rows in (COURSES, services()) for row in rows.values() for method in row}
 
 
 def test_every_method_we_use_has_a_row() -> None:
@@ -100,35 +39,47 @@ def test_every_method_we_use_has_a_row() -> None:
     }
     # Methods of our own objects that share a name with one of the vendor's.
     used = (words & known) - {"DropConnections", "RetrieveContent"} | {"RetrieveServiceContent"}
-    assert used - set(MATRIX) - set(LEFT_OUT) == set()
+    assert used - ROWS - set(LEFT_OUT) == set()
 
 
 @pytest.fixture(scope="module")
-def vcenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VCSim]:
-    with VCSim(tmp_path_factory.mktemp("vcsim")) as vcenter:
-        vcenter.guest(delay=0.0, shutdown_delay=0.0)
-        yield vcenter
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
+    with vsphere_target(tmp_path_factory.mktemp("vcsim")) as target:
+        target.vcenter.guest(delay=0.0, shutdown_delay=0.0)
+        yield target
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    """One for all proxies: keys and certificates cost more than many a cell."""
+    return Authority("banlieue test proxy CA")
 
 
 @pytest.fixture
 def small_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the methods that only large vCenters see called on a small one."""
-    if request.node.callspec.params["method"] == "ContinueRetrievePropertiesEx":
+    if request.node.callspec.params["course"] == "large":
         monkeypatch.setattr(soap, "PAGE", 3)
-    if request.node.callspec.params["method"] == "FindChild":
         monkeypatch.setattr(machines, "_FEW", 0)
         monkeypatch.setattr(machines, "_BULK", 0)
 
 
 @pytest.mark.usefixtures("small_pages")
-@pytest.mark.parametrize("method", MATRIX)
+@pytest.mark.parametrize("course", COURSES)
 def test_a_disturbed_call_makes_no_second_vm(
-    vcenter: VCSim, method: str, record_property: Callable[[str, object], None]
+    target: VSphereTarget,
+    authority: Authority,
+    course: str,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    with ThreadPoolExecutor(len(MODES)) as pool:
-        cells: list[Cell] = list(
-            pool.map(lambda mode: run_cell(vcenter, method, mode, MATRIX[method]), MODES)
-        )
+    arrived: set[str] = set()
+
+    def live(mode: str) -> list[Cell]:
+        return run_course(target, authority, mode, course, COURSES[course], arrived=arrived)
+
+    with ThreadPoolExecutor(ABREAST) as pool:
+        cells = [cell for cells in pool.map(live, MODES) for cell in cells]
     record_property(PROPERTY, [asdict(cell) for cell in cells])
     wrong = [cell for cell in cells if not cell.is_right]
     assert not wrong, "\n".join(map(repr, wrong))
+    assert arrived - ROWS - set(LEFT_OUT) == set()

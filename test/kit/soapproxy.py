@@ -24,12 +24,15 @@ from typing import Final, Self
 
 from test.kit.certificates import Authority, KeyPair
 from test.kit.ports import LOOPBACK
-from test.kit.soaprules import Action, Rule, soap_method
+from test.kit.soaprules import Action, Rule, rest_path, soap_method
 from test.kit.waiting import wait_until
 
 _HANDSHAKE_TIMEOUT: Final = 10.0
 _IDLE_TIMEOUT: Final = 300.0
 _STOP_TIMEOUT: Final = 10.0
+_SESSION: Final = frozenset({"cookie", "vmware-api-session-id"})
+"""Headers that a session of SOAP, and of REST, is known by."""
+
 _HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive"})
 
 
@@ -65,7 +68,8 @@ class SoapProxy:
         self._silent = False
         self._released = threading.Event()
         self._connections: set[socket.socket] = set()
-        self._trust = ssl.create_default_context()
+        # No authorities are read, which takes longer than all the rest.
+        self._trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._trust.check_hostname = False
         self._trust.verify_mode = ssl.CERT_NONE
         self._context = _server_context(self.certificate)
@@ -313,7 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _exchange(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        method = soap_method(body) or f"{self.command} {self.path.partition('?')[0]}"
+        method = soap_method(body) or f"{self.command} {rest_path(self.path)}"
         proxy = self.server.proxy
         rule = proxy.arrival(method)
         if proxy.held():
@@ -338,25 +342,32 @@ class _Handler(BaseHTTPRequestHandler):
             case Action.HALF_BODY:
                 self._pass(body, method, half=True)
             case Action.STRIP_COOKIE:
-                self._pass(body, method, without="cookie")
+                self._pass(body, method, without=_SESSION)
             case Action.DELAY:
                 self.server.proxy.hold(rule.seconds)
                 self._pass(body, method)
 
     def _forward(
-        self, body: bytes, method: str, without: str = ""
+        self, body: bytes, method: str, without: frozenset[str] = frozenset()
     ) -> tuple[http.client.HTTPResponse, bytes] | None:
         headers = {
             name: value
             for name, value in self.headers.items()
-            if name.lower() not in _HOP_BY_HOP and name.lower() != without
+            if name.lower() not in _HOP_BY_HOP and name.lower() not in without
         }
         try:
             return self.server.proxy.forward(self.command, self.path, headers, body, method)
         except (OSError, http.client.HTTPException):
             return None
 
-    def _pass(self, body: bytes, method: str, *, without: str = "", half: bool = False) -> None:
+    def _pass(
+        self,
+        body: bytes,
+        method: str,
+        *,
+        without: frozenset[str] = frozenset(),
+        half: bool = False,
+    ) -> None:
         answer = self._forward(body, method, without)
         if answer is None or self.server.proxy.held():
             self._cut()

@@ -1,14 +1,17 @@
 """What a SOAP proxy does to calls: rules, and the ways to make them."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
+from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 ANY: Final = "*"
 
+_IDENTITY: Final = re.compile(r"/id:[^/]+")
 _METHOD: Final = re.compile(rb"<(?:\w+:)?Body\b[^>]*>\s*<(?:\w+:)?(\w+)")
 
 
@@ -29,7 +32,8 @@ class Rule:
     """One rule; make it by the functions below.
 
     Attributes:
-        method: SOAP method, a REST call like `POST /rest/com/vmware/cis/session`, or `*`.
+        method: SOAP method, a REST call like `POST /rest/com/vmware/cis/session`, with `id:*` for
+            what it is about and its action as a further word, or `*`.
         action: What becomes of the call.
         count: Calls that it takes, None without end.
         skip: Matching calls that pass first.
@@ -137,6 +141,28 @@ def black_hole(method: str, *, count: int | None = None, skip: int = 0) -> Rule:
 def strip_cookie(method: str, *, count: int | None = None, skip: int = 0) -> Rule:
     """Send the call on without its session."""
     return Rule(method, Action.STRIP_COOKIE, count, skip)
+
+
+def rest_fault(method: str, kind: str, status: int = 503, *, count: int | None = None) -> Rule:
+    """Answer a REST call with an error of the service, such as `service_unavailable`."""
+    told = {"type": f"com.vmware.vapi.std.errors.{kind}", "value": {"messages": []}}
+    content = json.dumps(told).encode()
+    return Rule(
+        method,
+        Action.ANSWER,
+        count,
+        status=status,
+        content=content,
+        content_type="application/json",
+    )
+
+
+def rest_path(path: str) -> str:
+    """The path of a REST call and its action, the same whatever it is about."""
+    bare, _, query = path.partition("?")
+    asked = dict(parse_qsl(query))
+    action = asked.get("action") or asked.get("~action")
+    return " ".join(filter(None, (_IDENTITY.sub("/id:*", bare), action)))
 
 
 def soap_method(body: bytes) -> str:

@@ -28,9 +28,9 @@ PLACES: Final = (
 
 
 @contextmanager
-def furnished(directory: Path) -> Iterator[VSphereTarget]:
+def furnished(directory: Path, *more: str) -> Iterator[VSphereTarget]:
     """A vCenter with a datastore cluster, pools, an opaque network and PCI devices."""
-    with vsphere_target(directory, PLACES) as target:
+    with vsphere_target(directory, (*PLACES, *more)) as target:
         with admin(target) as client:
             pod = client.at("DC0/datastore/DC0_POD0")
             inside = [client.at(f"DC0/datastore/LocalDS_{number}") for number in (1, 2)]

@@ -1,0 +1,77 @@
+"""Calls to the services beside VMs, disturbed in each way: what was wanted is there once."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+import pytest
+
+from banlieue.api.v1alpha1.provider import Capabilities
+from banlieue.providers.vsphere.client import rest, tags
+from test.kit.certificates import Authority
+from test.kit.faultcourses import COURSES as BESIDE
+from test.kit.faultcourses import LEFT_OUT
+from test.kit.faultmatrix import ABREAST, MODES, Cell, run_course
+from test.kit.faultservices import ALSO, IMAGE, POLICED, POOLED, services
+from test.kit.imagefiles import ova
+from test.kit.matrix_report import PROPERTY
+from test.kit.mirror import Mirror
+from test.kit.vsphere_target import VSphereTarget
+from test.kit.vspherespec import POLICY, furnished
+
+pytestmark = pytest.mark.slow
+
+COURSES = services()
+ROWS = {method for rows in (BESIDE, COURSES) for row in rows.values() for method in row}
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
+    with furnished(tmp_path_factory.mktemp("vcsim"), "-lease-timeout", "2s") as target:
+        target.vcenter.guest(delay=0.0, shutdown_delay=0.0)
+        offered = target.capabilities.to_api()
+        offered["storageClasses"] += [
+            {"name": POLICED, "target": {"datastore": "LocalDS_0", "storagePolicy": POLICY}},
+            {"name": POOLED, "target": {"datastoreCluster": "DC0_POD0"}},
+        ]
+        target.capabilities = Capabilities.from_api(offered)
+        yield target
+
+
+@pytest.fixture(scope="module")
+def mirror() -> Iterator[Mirror]:
+    with Mirror({IMAGE: ova()}) as mirror:
+        yield mirror
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that did not answer is asked again soon, and what is not there looked for."""
+    monkeypatch.setattr(rest, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(rest, "_FIRST_REST", 0.1)
+    monkeypatch.setattr(tags, "_MISS_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("course", COURSES)
+def test_a_disturbed_service_ends_in_what_was_wanted(
+    target: VSphereTarget,
+    mirror: Mirror,
+    course: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    steps, authority = services(mirror)[course], Authority("banlieue test proxy CA")
+
+    arrived: set[str] = set()
+
+    def live(mode: str) -> list[Cell]:
+        return run_course(
+            target, authority, mode, course, steps, ALSO, arrived=arrived, inventory=0.2
+        )
+
+    with ThreadPoolExecutor(ABREAST) as pool:
+        cells = [cell for cells in pool.map(live, MODES) for cell in cells]
+    record_property(PROPERTY, [asdict(cell) for cell in cells])
+    wrong = [cell for cell in cells if not cell.is_right]
+    assert not wrong, "\n".join(map(repr, wrong))
+    assert arrived - ROWS - set(LEFT_OUT) == set()
