@@ -42,8 +42,7 @@ def other_management(source: Kube, directory: Path) -> Iterator[ControlPlane]:
         definitions = [
             _copied(it)
             for it in source.list("customresourcedefinitions")
-            if _CLUSTERCTL in (it["metadata"].get("labels") or {})
-            and "cert-manager" not in it["metadata"]["name"]
+            if _is_known(it) and "cert-manager" not in it["metadata"]["name"]
         ]
         for definition in definitions:
             # Nobody is there to convert; everything is of the stored version anyhow.
@@ -82,6 +81,12 @@ def changes(vcenter: VCSimControl) -> dict[str, int]:
     """Calls since the counters were reset that changed a VM."""
     soap = vcenter.counters().soap
     return {method: soap[method] for method in CHANGES if soap.get(method)}
+
+
+def _is_known(definition: Object) -> bool:
+    """Whether clusterctl installed a kind, or keeps its record in it, which it does not label."""
+    labels = definition["metadata"].get("labels") or {}
+    return _CLUSTERCTL in labels or definition["spec"]["group"] == _CLUSTERCTL
 
 
 def _copied(obj: Object) -> Object:
