@@ -5,7 +5,12 @@ import pytest
 from banlieue.api import names
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.reasons import EventReason
-from banlieue.api.resources import CONFIG_MAPS, IP_ADDRESS_CLAIMS, PROVIDER_CLASSES
+from banlieue.api.resources import (
+    CONFIG_MAPS,
+    IP_ADDRESS_CLAIMS,
+    PROVIDER_CLASSES,
+    PROVIDERS,
+)
 from banlieue.api.types import IPFamily
 from banlieue.api.v1alpha1.provider import PoolRef
 from banlieue.controller.addresses import endings
@@ -265,3 +270,18 @@ async def test_what_was_restored_from_another_cluster_asks_no_pool_before_that_i
     lab.world.api.edit(CONFIG_MAPS, key, confirm)
     await lab.world.settle(seconds=600)
     assert len(lab.claims) == 2
+
+
+@pytest.mark.identity("12.6")
+async def test_a_drill_beside_the_original_takes_no_address_out_of_its_pools() -> None:
+    lab = Lab()
+    await lab.vm()
+    [claim] = lab.claims
+    lab.world.api.edit(
+        PROVIDERS, Key(SYSTEM, "one"), lambda obj: obj["spec"].update(mode="ReadOnly")
+    )
+    lab.world.api.drop(IP_ADDRESS_CLAIMS, Key.of(claim), force=True)
+    lab.world.restart()
+    await lab.world.settle(seconds=600)
+    assert lab.claims == []
+    assert lab.pool.history == ["10.0.0.10"]

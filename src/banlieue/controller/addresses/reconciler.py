@@ -16,6 +16,7 @@ from banlieue.api.meta import Resource
 from banlieue.api.reasons import EventReason
 from banlieue.api.resources import IP_ADDRESS_CLAIMS, IP_ADDRESSES, VIRTUAL_MACHINES
 from banlieue.api.types import IPFamily
+from banlieue.api.v1alpha1.provider import ProviderMode
 from banlieue.controller import writes
 from banlieue.controller.addresses import claims, endings
 from banlieue.controller.addresses.claims import Assigned, Wish
@@ -81,7 +82,8 @@ class AddressReconciler:
             )
             if vm is None or vm["metadata"].get("deletionTimestamp"):
                 return Result()  # who it belongs to is still to come, or it is on its way out
-        if provider is None:
+        if provider is None or provider.spec.mode is ProviderMode.READ_ONLY:
+            # In a drill the pools may be those of the original.
             return Result(_PROVIDER_SECONDS)
         wishes = claims.wishes(machine, provider.spec.capabilities)
         api = self.services.ctx.api
