@@ -47,11 +47,14 @@ async def _tag(life: Life, category: str = "") -> None:
     rest, vm = VSphereRest(bench.target.vcenter), bench.vm(name).mo_ref
     await bench.until(
         "the tag",
-        lambda: rest.tags_on(vm) == {(category, "blue")} and bench.is_ready(name),
+        lambda: (
+            bench.is_ready(name)
+            and bench.condition("UpToDate", name)[0] == "True"
+            and rest.tags_on(vm) == {(category, "blue")}
+        ),
         name,
         timeout=_PATIENCE,
     )
-    await bench.until("it is told", lambda: bench.condition("UpToDate", name)[0] == "True", name)
 
 
 async def tagging(life: Life) -> None:
