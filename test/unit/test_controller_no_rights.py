@@ -151,7 +151,8 @@ async def test_an_installation_is_not_named_anew_while_machines_cannot_be_read(
     assert world.installation is None
     give_back()
     await world.settle(seconds=600.0)
-    assert (world.installation or {})["data"]["id"] == installation
+    made = world.api.peek(CONFIG_MAPS, Key(SYSTEM, names.INSTALLATION_CONFIG_MAP)) or {}
+    assert made["data"]["id"] == installation
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["in-use", "never-used"])
