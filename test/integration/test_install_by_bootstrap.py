@@ -210,6 +210,7 @@ def test_an_upgrade_keeps_stored_objects_and_what_others_set(empty: Place) -> No
     kube.resources()
     try:
         assert [_find(kube, it) for it in stored] == before, "not even a resourceVersion"
+        assert [_touch(kube, it) for it in stored] == [_parts(it) for it in before]
     finally:
         for obj in stored:
             kube.delete(obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace"))
@@ -415,6 +416,19 @@ def _store(kube: Kube, kind: type[ResourceObject]) -> Iterator[Object]:
             body = {**created, "status": obj["status"]}
             created = kube.request("PUT", where, query=ignoring, body=body)
         yield created
+
+
+def _touch(kube: Kube, obj: Object) -> Object:
+    """Whatever rules are new, a stored object can be written, or nobody could let it go."""
+    meta = obj["metadata"]
+    finalizer = {"metadata": {"finalizers": ["example.com/looked-at"]}}
+    found = kube.patch(obj["kind"], meta["name"], finalizer, meta.get("namespace"))
+    kube.patch(obj["kind"], meta["name"], {"metadata": {"finalizers": None}}, meta.get("namespace"))
+    return _parts(found)
+
+
+def _parts(obj: Object) -> Object:
+    return {part: obj.get(part) for part in ("spec", "status")}
 
 
 def _find(kube: Kube, obj: Object) -> Object:

@@ -15,7 +15,7 @@ from banlieue.api.resources import (
 from banlieue.sdk.driver import About
 from banlieue.sdk.errors import NeedsOperator
 from banlieue.sdk.identity import Owner
-from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.kube import Forbidden, Key, Obj
 from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider.in_use import FINALIZER, ensure_in_use
 from banlieue.sdk.reconcile import Change, Request
@@ -250,6 +250,23 @@ async def test_the_lease_goes_with_its_provider(bench: ProviderBench) -> None:
     bench.api.drop(PROVIDERS, KEY)
     bench.api.collect_garbage()
     assert not bench.api.peek_all(LEASES)
+
+
+async def test_where_who_may_not_delete_may_not_say_whose_a_lease_is_the_provider_is_served(
+    bench: ProviderBench,
+) -> None:
+    """Admission plugin OwnerReferencesPermissionEnforcement, which OpenShift has on."""
+    bench.api.put(LEASES, {"metadata": meta(bench.provider.metadata.uid or "")})
+
+    def refuse(call: Call, moment: Moment) -> None:
+        if call.resource == LEASES and call.verb == "json_patch" and moment is Moment.BEFORE:
+            raise Forbidden(
+                403, "Forbidden", "cannot set an ownerRef on a resource you can't delete"
+            )
+
+    bench.api.intercept(refuse)
+    await bench.run()
+    assert bench.condition("Ready")[0] == "True"
 
 
 async def test_a_finalizer_somebody_took_off_comes_back(bench: ProviderBench) -> None:

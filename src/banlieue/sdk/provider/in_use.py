@@ -4,6 +4,7 @@ Without credentials nothing can be destroyed in order, so all that a Provider wi
 stays until the last of them is gone.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,12 +14,14 @@ from banlieue.api.resources import LEASES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.errors import NeedsOperator
-from banlieue.sdk.kube import ApiClient, Conflict, Key, NotFound, Obj
+from banlieue.sdk.kube import ApiClient, Conflict, Forbidden, Key, NotFound, Obj
 from banlieue.sdk.provider.connection import Source, sources
 
 FINALIZER = names.FINALIZER_PROVIDER_IN_USE
 
 _ATTEMPTS = 5
+
+log = logging.getLogger(__name__)
 
 
 def lease_key(provider: Provider) -> Key:
@@ -134,6 +137,9 @@ def machine_selector(provider: Key | None) -> str:
 async def own_lease(api: ApiClient, provider: Provider, *, manager: str) -> None:
     """Give the Lease an owner reference to its Provider, so that it does not stay behind.
 
+    With admission plugin OwnerReferencesPermissionEnforcement it is written by those alone
+    who may delete the Lease, which no provider may. There it stays behind, empty.
+
     Raises:
         ApiError: a read or write failed.
     """
@@ -156,7 +162,10 @@ async def own_lease(api: ApiClient, provider: Provider, *, manager: str) -> None
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},
         {"op": "add", "path": "/metadata/ownerReferences", "value": [*owners, owner]},
     ]
-    await api.json_patch(LEASES, key, ops, manager=manager)
+    try:
+        await api.json_patch(LEASES, key, ops, manager=manager)
+    except Forbidden as error:
+        log.info("the Lease stays behind", extra={"lease": str(key), "error": error.message})
 
 
 async def _change(api: ApiClient, source: Source, *, manager: str, present: bool) -> None:
