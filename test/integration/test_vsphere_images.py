@@ -216,25 +216,14 @@ def test_a_copy_of_an_image_under_its_name_is_never_destroyed(
     bench.until("the deletion", lambda: driver.delete_image(wanted.name, where) is None)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "CreateImportSpec",
-        "ImportVApp",
-        "HttpNfcLeaseComplete",
-        "ReconfigVM_Task",
-        "CreateSnapshot_Task",
-        "MarkAsTemplate",
-        "Rename_Task",
-    ],
-)
-def test_a_step_whose_answer_is_lost_ends_in_the_same_one_template(
-    bench: Bench, vcenter: VSphereTarget, method: str
+def test_a_mark_whose_answer_is_lost_ends_in_the_same_one_template(
+    bench: Bench, vcenter: VSphereTarget
 ) -> None:
+    """Other steps of an import are disturbed in every way in test_vsphere_fault_services.py."""
     driver, where = _driver(bench), _where(bench)
     with _mirror() as mirror:
         wanted = _wanted(mirror, "image.ova")
-        rule = vcenter.proxy.add(drop_reply(method, count=1))
+        rule = vcenter.proxy.add(drop_reply("ReconfigVM_Task", count=1))
         errors: list[DriverError] = []
 
         def published() -> bool:
