@@ -42,6 +42,7 @@ def allow_reading(at_work: AtWork) -> Path:
     reading = ["get", "list"]
     rules = [
         {"apiGroups": ["banlieue.io"], "resources": ["*"], "verbs": reading},
+        {"apiGroups": ["infrastructure.banlieue.io"], "resources": ["*"], "verbs": reading},
         {"apiGroups": [""], "resources": ["namespaces", "configmaps"], "verbs": reading},
     ]
     group = "rbac.authorization.k8s.io"
@@ -134,7 +135,8 @@ def test_files_tell_the_same_as_the_cluster_they_come_from(at_work: AtWork, tmp_
     kubeconfig = allow_reading(at_work)
     vm = write(tmp_path / "vm.yaml", virtual_machine(registered.namespace, "somewhere"))
     (tmp_path / "state").mkdir()
-    dump = registered.stack.control_plane.kubectl("get", KINDS, "-A", "-o", "yaml")
+    kinds = f"{KINDS},{registered.plural}"
+    dump = registered.stack.control_plane.kubectl("get", kinds, "-A", "-o", "yaml")
     (tmp_path / "state" / "all.yaml").write_text(dump, encoding="utf-8")
     options = ("-f", vm, "-o", "json", "--explain")
     live = schedule(kubeconfig, *options)
