@@ -4,7 +4,7 @@ Core, bootstrap and control plane are Cluster API's own; what they talk to as th
 API is Cluster API's in-memory server (`sigs.k8s.io/cluster-api/test` v1.14.2, built as
 `hack/tools/workload-api`), and its Nodes come of a player that knows only what guestinfo tells.
 
-All are processes with the rights they ship with, unless `E2E_WORKLOAD=pods`.
+All are pods as `clusterctl init` leaves them, unless `E2E_WORKLOAD=processes`.
 """
 
 from collections.abc import Iterator

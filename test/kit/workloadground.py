@@ -20,7 +20,7 @@ from test.kit.stack import Stack
 from test.kit.yaml_text import yaml_documents
 
 VARIABLE: Final = "E2E_WORKLOAD"
-"""`pods`: on the cluster of the clusterctl tests; else processes, which take no node."""
+"""`processes` take no node; else all are pods, on the cluster of the clusterctl tests."""
 
 _PROVIDERS: Final = "providers.banlieue.io"
 _MOVED: Final = ("cluster.x-k8s.io", "infrastructure.banlieue.io")
@@ -54,15 +54,19 @@ class Ground:
 
 
 def of_pods() -> bool:
-    """Whether pods were asked for."""
-    return os.environ.get(VARIABLE) == "pods"
+    """Whether nobody asked for processes."""
+    return os.environ.get(VARIABLE) != "processes"
 
 
 @contextmanager
 def pods_ground(management: Management) -> Iterator[Ground]:
     """What `clusterctl init` left."""
     with PatientKube(management.cluster.kubeconfig) as kube:
-        if not kube.find(INVENTORY, PROVIDER, NAMESPACE):
+        found = kube.find(INVENTORY, PROVIDER, NAMESPACE)
+        if found and found["version"] != VERSION:
+            management.clusterctl.run("delete", "--infrastructure=banlieue")
+            found = None
+        if not found:
             management.clusterctl.init()
         for name in ("banlieue-controller", "banlieue-operator"):
             kube.wait_for(
