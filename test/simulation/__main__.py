@@ -18,11 +18,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--plant", default="", help="put a planted bug in: see planted.py")
     parser.add_argument("--failures", type=int, default=5, help="stop after so many")
     parser.add_argument("--bite", action="store_true", help="find each of the planted bugs")
+    parser.add_argument("--bugs", default="", help="which ones, separated by commas; else all")
     parser.add_argument("--focus", default="", help="actions to draw most, separated by commas")
     given = parser.parse_args(arguments)
     with_fixed_hashes("test.simulation", arguments)
     if given.bite:
-        return _bite(given.seeds)
+        return _bite(given.seeds, tuple(filter(None, given.bugs.split(","))))
     focus = tuple(filter(None, given.focus.split(",")))
     if given.seed is not None:
         return _replay(given.seed, given.plant, focus)
@@ -52,13 +53,14 @@ def _replay(seed: int, plant: str, focus: tuple[str, ...]) -> int:
     return int(bool(outcome.failure))
 
 
-def _bite(most: int) -> int:
+def _bite(most: int, bugs: tuple[str, ...]) -> int:
     """Which planted bugs are found: by the seed that did last, then by others of the same focus.
 
     Answers how many seeds fail without the bug, too: then it was not the bug that was found.
     """
     wrong = 0
-    for bug, hunt in planted.HUNTS.items():
+    for bug in bugs or tuple(planted.HUNTS):
+        hunt = planted.HUNTS[bug]
         first = hunt.seed - hunt.seed % CHAINED
         found = None
         for start, count in ((first, CHAINED), (0, most)):
