@@ -22,7 +22,7 @@ from banlieue.sdk.errors import Transient
 _TASKS = "recentTask"
 _STEPS = (step(vim.VirtualMachine, _TASKS),)
 _STEP = 0.05
-_LONGEST = 0.25
+_LONGEST = 0.5
 """While much goes on: how fast the rests between reads grow, and up to how many seconds."""
 _PLENTY = 7
 """How many reads wait for company no longer: each holds a thread."""
