@@ -420,10 +420,11 @@ def test_killed_and_started_again_it_writes_nothing(operated: Operated) -> None:
         operated.gone(name, namespace, f"banlieue-provider-simulated-{name}")
 
 
-def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
+@pytest.fixture
+def served(
     operated: Operated, elsewhere: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """And a deleted Provider is served until its last machine is gone."""
+) -> Iterator[tuple[Role, WorldProcess]]:
+    """A Provider `far` elsewhere with VirtualMachine `one`, served by the account made for it."""
     stack, kube = operated.stack, operated.kube
     world = WorldProcess(tmp_path_factory.mktemp("world"))
     world.start()
@@ -436,38 +437,74 @@ def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
         operated.register("far", elsewhere, endpoint=world.endpoint, caBundle=authority)
         name = operated.workload("far", elsewhere, reason="WorkloadNotReady")["name"]
         assert name.startswith("banlieue-provider-simulated-far-")
-        served = stack.served("simulated", "far", elsewhere, name)
-        wait_until(lambda: may_start(served), 60, "the process of the Provider to be ready")
+        role = stack.served("simulated", "far", elsewhere, name)
+        wait_until(lambda: may_start(role), 60, "the process of the Provider to be ready")
         kube.wait_for(PROVIDERS, "far", elsewhere, until=is_ready, timeout=60, what="Ready")
         kube.apply(credentials(elsewhere, "one-data", "unused", "#cloud-config"))
         user_data = {"secretRef": {"name": "one-data"}, "key": "password"}
         kube.create(virtual_machine(elsewhere, "one", userData=user_data))
         kube.wait_for("virtualmachines", "one", elsewhere, until=is_ready, timeout=60, what="Ready")
-        held = kube.get("configmaps", "far-ca", elsewhere)["metadata"]["finalizers"]
-        assert held == ["banlieue.io/provider-in-use"]
-        wait_until(lambda: grants(kube, elsewhere) == [[]], 30, "its user data to be taken back")
-
-        is_kept_until_given_up(kube, elsewhere)
-        kube.delete(PROVIDERS, "far", elsewhere, propagation="Foreground")
-        told = operated.workload("far", elsewhere, reason="ProviderInUse")
-        assert "1 machines" in told["message"]
-        wait_until(lambda: len(operated.left(name)) == 5, 30, "everything to be there again")
-        kube.delete("virtualmachines", "one", elsewhere)
-        kube.wait_gone("virtualmachines", "one", elsewhere, timeout=60)
-        operated.gone("far", elsewhere, name)
-        kube.wait_for(
-            "namespaces",
-            elsewhere,
-            until=lambda it: "banlieue.io/in-use" not in it["metadata"]["labels"],
-            what="without the label",
-        )
+        yield role, world
     finally:
         controller.stop()
         for role in stack.roles:
-            if role.name.startswith("banlieue-provider-"):
+            if role is not controller and role is not operated.operator:
                 role.kill9()
         world.process.kill9()
-    assert PLANTED_PASSWORD not in stack.logs()
+
+
+def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
+    operated: Operated, elsewhere: str, served: tuple[Role, WorldProcess]
+) -> None:
+    """And a deleted Provider is served until its last machine is gone."""
+    kube, name = operated.kube, served[0].name
+    held = kube.get("configmaps", "far-ca", elsewhere)["metadata"]["finalizers"]
+    assert held == ["banlieue.io/provider-in-use"]
+    wait_until(lambda: grants(kube, elsewhere) == [[]], 30, "its user data to be taken back")
+
+    is_kept_until_given_up(kube, elsewhere)
+    kube.delete(PROVIDERS, "far", elsewhere, propagation="Foreground")
+    told = operated.workload("far", elsewhere, reason="ProviderInUse")
+    assert "1 machines" in told["message"]
+    wait_until(lambda: len(operated.left(name)) == 5, 30, "everything to be there again")
+    kube.delete("virtualmachines", "one", elsewhere)
+    kube.wait_gone("virtualmachines", "one", elsewhere, timeout=60)
+    operated.gone("far", elsewhere, name)
+    kube.wait_for(
+        "namespaces",
+        elsewhere,
+        until=lambda it: "banlieue.io/in-use" not in it["metadata"]["labels"],
+        what="without the label",
+    )
+    assert PLANTED_PASSWORD not in operated.stack.logs()
+
+
+@pytest.mark.identity("7.4")
+def test_a_namespace_that_goes_by_force_waits_for_a_process_run_from_outside(
+    operated: Operated, elsewhere: str, served: tuple[Role, WorldProcess]
+) -> None:
+    kube, (role, world) = operated.kube, served
+    is_kept_until_given_up(kube, elsewhere)
+    assert role.stop() == 0
+    kube.delete("namespaces", elsewhere)
+    wait_until(
+        lambda: kube.find("serviceaccounts", role.name, elsewhere) is None, 60, "its account to go"
+    )
+    kube.wait_for(
+        "simulatedmachines",
+        "one",
+        elsewhere,
+        until=lambda it: (it["spec"].get("teardown") or {}).get("mode") == "Destroy",
+        what="to be destroyed",
+    )
+    # Nothing of it is lost while nobody may serve it: neither the VM nor what leads to it.
+    assert len(world.target().vms()) == 1
+    for kind, left in ((PROVIDERS, "far"), ("secrets", "far-creds"), ("configmaps", "far-ca")):
+        assert kube.get(kind, left, elsewhere)["metadata"]["deletionTimestamp"]
+
+    operated.stack.outside("simulated", elsewhere).start(ready=False)
+    kube.wait_gone("namespaces", elsewhere, timeout=60)
+    assert not world.target().vms()
 
 
 def authorities(namespace: str, name: str, plane: ControlPlane) -> Object:

@@ -241,6 +241,18 @@ class Stack:
             environment=environment,
         )
 
+    def outside(self, backend: str, namespace: str) -> Role:
+        """A provider for all Providers of a namespace, run by an administrator; not started yet."""
+        where = ["--system-namespace", self.namespace, "--namespace", namespace]
+        role = Role(
+            f"outside-{backend}",
+            ["provider", backend, *where],
+            kubeconfig=self.control_plane.kubeconfig,
+            directory=self.directory,
+        )
+        self.roles.append(role)
+        return role
+
     def user(self, role: Role) -> str:
         """The name the API server knows a role by, as the audit log shows it."""
         return role.user
