@@ -316,7 +316,11 @@ class _Handler(BaseHTTPRequestHandler):
         """No lines on standard error."""
 
     def _exchange(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:
+            self._cut()  # whoever called went away before all was said
+            return
         method = soap_method(body) or f"{self.command} {rest_path(self.path)}"
         proxy = self.server.proxy
         rule = proxy.arrival(method)
