@@ -95,3 +95,22 @@ def test_a_process_that_knows_nothing_of_a_restart_takes_it_for_done(
     assert bench.driver.poll(task) is not None
     with bench.connect() as other:
         assert other.poll(task) is None
+
+
+def test_a_guest_that_restarted_while_nobody_watched_is_not_reset(
+    bench: Bench, target: VSphereTarget
+) -> None:
+    driver = bench.driver
+    assert isinstance(driver, VSphereDriver)
+    plan = running(bench, target, hangs=True)
+    driver.changes(0)
+    task = restart(bench, plan, PowerOffMode.TRY_SOFT, 3600)
+    assert driver.poll(task) is not None
+    assert target.vcenter.terminate_sessions()
+
+    def obeyed() -> bool:
+        driver.changes(0.5)
+        return driver.poll(task) is None
+
+    bench.until("the restart to be taken for done", obeyed)
+    assert resets(bench) == 0

@@ -1,7 +1,8 @@
 """Restarts of VMs: by their guest, and by a reset where the guest cannot or does not.
 
 Neither a reset nor a guest that restarts changes the boot time a vCenter tells, so the guest's
-agent is watched: it went down, so the guest obeyed.
+agent is watched: it went down, so the guest obeyed. Where the watch was interrupted meanwhile it
+may have missed that. The guest is taken to have obeyed then: a reset would hit one that did.
 """
 
 import threading
@@ -29,11 +30,12 @@ _SOON = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A guest that was asked to restart, and how often it had gone down before."""
+    """A guest that was asked to restart, how often it had gone down before, and in which watch."""
 
     mode: PowerOffMode
     until: float
     downs: int
+    builds: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class Restarts:
         vm = live.record.moid
         if plan.power_off_mode is PowerOffMode.HARD:
             return self._reset(vm)
-        downs = live.record.downs
+        downs, builds = live.record.downs, self.watcher.builds
         try:
             self.session.run(lambda login: vim.VirtualMachine(vm, login.ops).RebootGuest())
         except vim.fault.ToolsUnavailable:
@@ -67,7 +69,7 @@ class Restarts:
             return self._reset(vm)
         until = self.monotonic() + plan.power_off_timeout
         with self._lock:
-            self._asked[vm] = _Asked(plan.power_off_mode, until, downs)
+            self._asked[vm] = _Asked(plan.power_off_mode, until, downs, builds)
         return Task(REBOOT + vm, RESTART, _SOON)
 
     def poll(self, task: Task) -> Task | None:
@@ -85,6 +87,7 @@ class Restarts:
             return None
         record = self._record(vm)
         down = record is None or not record.running or record.downs != asked.downs
+        down = down or self.watcher.builds != asked.builds
         if not down and self.monotonic() < asked.until:
             return Task(task.handle, task.operation, _SOON)
         with self._lock:

@@ -87,6 +87,8 @@ class Watcher:
         """Told of VMs that left, in the feed's thread, before anybody else is."""
         self.on_stopped: Callable[[Collection[str]], None] = lambda _: None
         """The same of VMs that were stopped to be destroyed."""
+        self.builds = 0
+        """How often the watch was built: what went and came back in between was told by nobody."""
         self.ends = Ends(monotonic)
         self._left: dict[str, Changes] = {}
         self._left_until = -math.inf
@@ -561,6 +563,7 @@ class Watcher:
             watched.members = wanted
             with self._lock:
                 self._list, self._broken = watched, False
+                self.builds += 1
         self._lose(unresolved)
         self._poll(watched, 0)
         watched.told = True
