@@ -498,9 +498,15 @@ def test_a_namespace_that_goes_by_force_waits_for_a_process_run_from_outside(
         what="to be destroyed",
     )
     # Nothing of it is lost while nobody may serve it: neither the VM nor what leads to it.
-    assert len(world.target().vms()) == 1
     for kind, left in ((PROVIDERS, "far"), ("secrets", "far-creds"), ("configmaps", "far-ca")):
-        assert kube.get(kind, left, elsewhere)["metadata"]["deletionTimestamp"]
+        kube.wait_for(
+            kind,
+            left,
+            elsewhere,
+            until=lambda it: "deletionTimestamp" in it["metadata"],
+            what="Terminating",
+        )
+    assert len(world.target().vms()) == 1
 
     operated.stack.outside("simulated", elsewhere).start(ready=False)
     kube.wait_gone("namespaces", elsewhere, timeout=60)
