@@ -22,6 +22,7 @@ LONG = frozenset(
         "test_simulation.py",
         "test_trouble.py",
         "test_vsphere_fault_matrix.py",
+        "test_vsphere_fault_services.py",
         "test_vsphere_spec.py",
     }
 )
