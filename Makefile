@@ -31,7 +31,7 @@ test: setup tools ## The whole test ladder, in random order
 	@cd hack/tools/pause && go vet ./... && CGO_ENABLED=0 go test ./...
 	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=12
 
-test-unit: setup ## What needs no process: under a minute
+test-unit: setup ## What needs no process: about three minutes
 	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not slow and not e2e"
 
 check: setup ## Lint, types, import contracts, generated files, sizes
