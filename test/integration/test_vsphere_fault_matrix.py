@@ -2,8 +2,6 @@
 
 import ast
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,8 @@ from banlieue.providers.vsphere.client import soap
 from banlieue.providers.vsphere.vms import machines
 from test.kit.certificates import Authority
 from test.kit.faultcourses import COURSES, LEFT_OUT
-from test.kit.faultmatrix import ABREAST, MODES, Cell, run_course
+from test.kit.faultmatrix import Cell, live_in_all_ways, run_course
 from test.kit.faultservices import services
-from test.kit.matrix_report import PROPERTY
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
 
 pytestmark = pytest.mark.slow
@@ -77,9 +74,5 @@ def test_a_disturbed_call_makes_no_second_vm(
     def live(mode: str) -> list[Cell]:
         return run_course(target, authority, mode, course, COURSES[course], arrived=arrived)
 
-    with ThreadPoolExecutor(ABREAST) as pool:
-        cells = [cell for cells in pool.map(live, MODES) for cell in cells]
-    record_property(PROPERTY, [asdict(cell) for cell in cells])
-    wrong = [cell for cell in cells if not cell.is_right]
-    assert not wrong, "\n".join(map(repr, wrong))
+    live_in_all_ways(live, record_property)
     assert arrived - ROWS - set(LEFT_OUT) == set()

@@ -1,8 +1,6 @@
 """Calls to the services beside VMs, disturbed in each way: what was wanted is there once."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 
 import pytest
 
@@ -11,10 +9,9 @@ from banlieue.providers.vsphere.client import rest, tags
 from test.kit.certificates import Authority
 from test.kit.faultcourses import COURSES as BESIDE
 from test.kit.faultcourses import LEFT_OUT
-from test.kit.faultmatrix import ABREAST, MODES, Cell, run_course
+from test.kit.faultmatrix import Cell, live_in_all_ways, run_course
 from test.kit.faultservices import ALSO, IMAGE, POLICED, POOLED, services
 from test.kit.imagefiles import ova
-from test.kit.matrix_report import PROPERTY
 from test.kit.mirror import Mirror
 from test.kit.vsphere_target import VSphereTarget
 from test.kit.vspherespec import POLICY, furnished
@@ -69,9 +66,5 @@ def test_a_disturbed_service_ends_in_what_was_wanted(
             target, authority, mode, course, steps, ALSO, arrived=arrived, inventory=0.2
         )
 
-    with ThreadPoolExecutor(ABREAST) as pool:
-        cells = [cell for cells in pool.map(live, MODES) for cell in cells]
-    record_property(PROPERTY, [asdict(cell) for cell in cells])
-    wrong = [cell for cell in cells if not cell.is_right]
-    assert not wrong, "\n".join(map(repr, wrong))
+    live_in_all_ways(live, record_property)
     assert arrived - ROWS - set(LEFT_OUT) == set()

@@ -8,13 +8,15 @@ must be the same VMs as without the disturbance, and none in the end.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from banlieue.api.reasons import Reason
 from test.kit import soaprules
 from test.kit.certificates import Authority
+from test.kit.matrix_report import PROPERTY
 from test.kit.soapproxy import SoapProxy
 from test.kit.soaprules import Rule
 from test.kit.vsphere_target import VSphereTarget
@@ -319,6 +321,25 @@ def run_course(  # noqa: PLR0917 - what one run is made of
         if arrived is not None:
             arrived |= set(proxy.arrived)
         return cells
+
+
+def live_in_all_ways(
+    live: Callable[[str], list[Cell]], record_property: Callable[[str, object], None]
+) -> None:
+    """Live a course once per disturbance, some at a time, and hold all cells against what is right.
+
+    Args:
+        live: lives it under the disturbance of that name.
+        record_property: takes the cells for the report; the fixture of that name.
+
+    Raises:
+        AssertionError: cells are wrong; the message shows them.
+    """
+    with ThreadPoolExecutor(ABREAST) as pool:
+        cells = [cell for found in pool.map(live, MODES) for cell in found]
+    record_property(PROPERTY, [asdict(cell) for cell in cells])
+    wrong = [cell for cell in cells if not cell.is_right]
+    assert not wrong, "\n".join(map(repr, wrong))
 
 
 def table(cells: list[Cell]) -> str:
