@@ -56,7 +56,7 @@ cluster-up: setup ## A one-node Kubernetes without Docker, as root (NAME=banlieu
 cluster-down: setup ## End that cluster; images stay in the cache for the next (PURGE=1: nothing stays)
 	@$(BIN)/python -m hack.cluster down --name $(NAME) $(if $(PURGE),--purge)
 
-e2e: setup tools ## Real pods, clusterctl and CAPI core on such a cluster (E2E_CLUSTER=local|kind)
+e2e: setup tools ## Real pods, clusterctl and CAPI core on such a cluster (E2E_CLUSTER=local|kind, CAPI=1.11)
 	@$(PYTHON) hack/tools/build.py --group cluster
 	@$(BIN)/python -m hack.images
 	@cd hack/tools/cert-manager && go vet ./... && CGO_ENABLED=0 go test ./...

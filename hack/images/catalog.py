@@ -12,13 +12,16 @@ from hack.images import archive
 from hack.images.own import OwnImage
 from hack.images.store import Image, ImageError, Say, Store, digest_of
 from hack.tools.catalog import ToolError, find_tool
+from hack.tools.clusterapis import cluster_api
+
+_CLUSTER_API: Final = cluster_api().version
 
 OWN: Final = "localhost/banlieue:dev"
 PAUSE: Final = "localhost/pause:1"
 CERT_MANAGER: Final = "localhost/cert-manager:v1.21.1"
-CLUSTER_API_CORE: Final = "localhost/cluster-api-core:v1.14.2"
-KUBEADM_BOOTSTRAP: Final = "localhost/cluster-api-bootstrap-kubeadm:v1.14.2"
-KUBEADM_CONTROL_PLANE: Final = "localhost/cluster-api-control-plane-kubeadm:v1.14.2"
+CLUSTER_API_CORE: Final = f"localhost/cluster-api-core:{_CLUSTER_API}"
+KUBEADM_BOOTSTRAP: Final = f"localhost/cluster-api-bootstrap-kubeadm:{_CLUSTER_API}"
+KUBEADM_CONTROL_PLANE: Final = f"localhost/cluster-api-control-plane-kubeadm:{_CLUSTER_API}"
 
 
 @dataclass(frozen=True, slots=True)

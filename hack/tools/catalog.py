@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from hack.tools.clusterapis import PATH, cluster_api
 from hack.user_cache import user_cache
 
 TOOLS_DIRECTORY: Final = Path(__file__).resolve().parent
@@ -95,9 +96,8 @@ def _kubernetes_stamp(module: str, *packages: str) -> Stamp:
 _KUBERNETES: Final = _kubernetes_stamp(
     "k8s.io/kubernetes", "k8s.io/component-base/version", "k8s.io/client-go/pkg/version"
 )
-_CLUSTER_API: Final = _kubernetes_stamp(
-    "sigs.k8s.io/cluster-api", "sigs.k8s.io/cluster-api/version"
-)
+_CLUSTER_API: Final = _kubernetes_stamp(PATH, f"{PATH}/version")
+_CHOSEN: Final = cluster_api()
 _CONTAINERD: Final = Stamp(
     "github.com/containerd/containerd/v2",
     ("github.com/containerd/containerd/v2/version.Version={version}",),
@@ -118,9 +118,8 @@ def _containerd(name: str, seconds: int) -> Tool:
     return Tool(name, "containerd", package, seconds, Group.CLUSTER, _CONTAINERD)
 
 
-def _cluster_api(name: str, folder: str, seconds: int) -> Tool:
-    package = f"sigs.k8s.io/cluster-api/{folder}"
-    return Tool(name, "cluster-api", package, seconds, Group.CLUSTER, _CLUSTER_API)
+def _cluster_api(name: str, package: str, seconds: int) -> Tool:
+    return Tool(name, _CHOSEN.module, package, seconds, Group.CLUSTER, _CLUSTER_API)
 
 
 def _peer(name: str, module: str, seconds: int) -> Tool:
@@ -142,10 +141,10 @@ TOOLS: Final = (
     _containerd("containerd", 174),
     _containerd("containerd-shim-runc-v2", 8),
     _containerd("ctr", 20),
-    _cluster_api("cluster-api-core", "core", 200),
-    _cluster_api("cluster-api-bootstrap-kubeadm", "bootstrap/kubeadm", 20),
-    _cluster_api("cluster-api-control-plane-kubeadm", "controlplane/kubeadm", 25),
-    _cluster_api("clusterctl", "cmd/clusterctl", 25),
+    _cluster_api("cluster-api-core", _CHOSEN.package, 200),
+    _cluster_api("cluster-api-bootstrap-kubeadm", f"{PATH}/bootstrap/kubeadm", 20),
+    _cluster_api("cluster-api-control-plane-kubeadm", f"{PATH}/controlplane/kubeadm", 25),
+    _cluster_api("clusterctl", f"{PATH}/cmd/clusterctl", 25),
     Tool("workload-api", "workload-api", ".", 110, Group.CLUSTER),
     Tool("cert-manager", "cert-manager", ".", 240, Group.CLUSTER, _CERT_MANAGER),
     _peer("peer-cluster-api", "sigs.k8s.io/cluster-api", 300),

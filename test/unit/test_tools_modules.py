@@ -4,6 +4,7 @@ import pytest
 
 from hack.tools import build
 from hack.tools.catalog import TOOLS, Group, Stamp, Store, ToolError, pinned_version, tool_named
+from hack.tools.clusterapis import CLUSTER_APIS, USUAL, cluster_api
 from hack.tools.modules import module_directory
 from test.kit.fakego import GO_MOD, InstallGo
 
@@ -62,6 +63,22 @@ def test_every_tool_of_this_checkout_names_a_module_that_pins_it() -> None:
         text = (sources / tool.module / "go.mod").read_text(encoding="utf-8")
         if tool.package != ".":
             assert tool.package in text
+
+
+@pytest.mark.parametrize("minor", CLUSTER_APIS)
+def test_each_cluster_api_is_pinned_in_a_module_of_its_own(minor: str) -> None:
+    chosen = cluster_api({"CAPI": minor})
+    go_mod = Store.from_environment().sources / chosen.module / "go.mod"
+
+    assert chosen.version.startswith(f"v{minor}.")
+    assert pinned_version(go_mod, "sigs.k8s.io/cluster-api") == chosen.version
+    assert f"\t{chosen.package}\n" in go_mod.read_text(encoding="utf-8")
+
+
+def test_a_cluster_api_that_is_not_pinned_is_named_with_those_that_are() -> None:
+    assert cluster_api({}) == cluster_api({"CAPI": ""}) == CLUSTER_APIS[USUAL]
+    with pytest.raises(ValueError, match=r"CAPI=1\.9: there are 1\.11, 1\.14"):
+        cluster_api({"CAPI": "1.9"})
 
 
 def test_staging_modules_follow_the_pinned_kubernetes() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.tools.catalog import Store, find_tool, pinned_version
+from hack.tools.clusterapis import PATH, cluster_api
 from hack.tools.modules import module_directory
 from hack.user_cache import user_cache
 
@@ -29,7 +30,8 @@ PROVIDER_COMPONENTS: Final = "infrastructure-components.yaml"
 METADATA: Final = "metadata.yaml"
 
 _CERT_MANAGER_OBJECTS: Final = Path(__file__).with_name("cert_manager.yaml")
-_CLUSTER_API: Final = ("cluster-api", "sigs.k8s.io/cluster-api")
+_CHOSEN: Final = cluster_api()
+_CLUSTER_API: Final = (_CHOSEN.module, PATH)
 _CERT_MANAGER: Final = ("cert-manager", "github.com/cert-manager/cert-manager")
 _IMAGE_LINE: Final = re.compile(r"^(\s+)image: \S+$", re.MULTILINE)
 _PULL_LINE: Final = re.compile(r"^(\s+)imagePullPolicy: \w+$", re.MULTILINE)
@@ -53,7 +55,7 @@ class _Component:
 
 
 _COMPONENTS: Final = (
-    _Component("cluster-api", "core-components.yaml", "core/config/default", "cluster-api-core"),
+    _Component("cluster-api", "core-components.yaml", _CHOSEN.core_config, "cluster-api-core"),
     _Component(
         "bootstrap-kubeadm",
         "bootstrap-components.yaml",
