@@ -129,7 +129,7 @@ class AuditLog:
             return identifiers.isdisjoint(identifier for _, identifier in self._unanswered(since))
 
         try:
-            wait_until(answered, _SETTLE_SECONDS, "requests to be answered")
+            wait_until(answered, _SETTLE_SECONDS, "requests to be answered", exact=True)
         except WaitTimeoutError:
             # A frozen server, or a request as long as a watch: reported with code None.
             return

@@ -28,11 +28,11 @@ class Running:
     provider: Role
 
     @classmethod
-    def start(cls, registered: Registered) -> "Running":
-        """Start both roles and wait until the Provider is Ready."""
+    def start(cls, registered: Registered, *arguments: str) -> "Running":
+        """Start both roles, the controller with these arguments; wait until Provider is Ready."""
         stack = registered.stack
         running = cls(
-            registered, stack.controller(), stack.provider(registered.target.backend.name)
+            registered, stack.controller(*arguments), stack.provider(registered.target.backend.name)
         )
         running.resume()
         registered.provider_ready()

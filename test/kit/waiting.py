@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, overload
@@ -11,6 +12,12 @@ T = TypeVar("T")
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.1
 _SHOWN_CHARACTERS: Final = 2000
+
+PATIENCE: Final = float(os.environ.get("BANLIEUE_TEST_PATIENCE", "3"))
+"""How many times slower than the machine the timeouts were found on another one may be.
+
+Waiting ends with its condition, so patience costs nothing but where something is broken.
+"""
 
 
 class WaitTimeoutError(TimeoutError):
@@ -24,20 +31,22 @@ def wait_until(
     *,
     retry_on: tuple[type[Exception], ...] = (),
     apart: float = _LONGEST_PAUSE,
+    exact: bool = False,
 ) -> T:
     """Call `predicate` until it answers something true, and return that answer.
 
     Args:
         predicate: Asked again and again.
-        timeout: Seconds until giving up; the predicate is asked at least once.
+        timeout: Seconds until giving up, times `PATIENCE`; the predicate is asked at least once.
         what: What is awaited, to be read after "timed out after 5 s waiting for".
         retry_on: Errors that mean "not yet". All others end the wait.
         apart: Seconds between two looks, at most; more for what is dear to ask and takes long.
+        exact: Give up after `timeout` on every machine: what comes then is no failure.
 
     Raises:
         WaitTimeoutError: Nothing true came in time.
     """
-    watch = _Watch(timeout, what, apart)
+    watch = _Watch(timeout if exact else timeout * PATIENCE, what, apart)
     while True:
         try:
             seen = predicate()
@@ -82,7 +91,7 @@ async def wait_until_async(
     Raises:
         WaitTimeoutError: Nothing true came in time. An awaited predicate is not cut short.
     """
-    watch = _Watch(timeout, what)
+    watch = _Watch(timeout * PATIENCE, what)
     while True:
         try:
             answer = predicate()

@@ -102,3 +102,10 @@ def test_what_asks_no_cluster_compares_with_none(runner: CliRunner, command: lis
     assert result.exit_code == 2
     assert "use one of them" in result.stderr
     assert result.stdout == ""
+
+
+def test_lease_times_that_cannot_be_kept_are_refused_by_name(runner: CliRunner) -> None:
+    answer = runner.invoke(main.cli, ["controller", "--leader-elect-renew-deadline", "90"])
+    assert answer.exit_code == 2
+    assert "--leader-elect-lease-duration must be longer than" in answer.output
+    assert "--leader-elect-renew-deadline" in answer.output

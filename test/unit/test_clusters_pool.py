@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from banlieue.api import names
+from banlieue.api.reasons import EventReason
 from banlieue.api.resources import (
     CAPI_CLUSTERS,
     CAPI_MACHINES,
@@ -416,3 +417,98 @@ async def test_a_cluster_restored_elsewhere_asks_no_pool_before_that_is_confirme
     world.api.edit(CONFIG_MAPS, key, lambda it: it["metadata"].update(annotations=note))
     await world.play()
     assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST
+
+
+def notices(world: PooledWorld) -> list[str]:
+    """What the events about addresses say."""
+    events = world.recorder.events
+    return [it.message for it in events if it.reason == EventReason.ADDRESS_NOT_ASSIGNED]
+
+
+async def drop_claim(world: PooledWorld) -> str:
+    """Delete the claim of an endpoint that stands, as a hand does; its name."""
+    world.add_cluster(controlPlaneEndpointPool=world.wish)
+    await world.play()
+    assert notices(world) == []
+    (claim,) = world.claims()
+    world.api.drop(IP_ADDRESS_CLAIMS, Key.of(claim))
+    return str(claim["metadata"]["name"])
+
+
+async def test_a_claim_that_was_deleted_by_hand_is_made_again(world: PooledWorld) -> None:
+    name = await drop_claim(world)
+    world.pool.step()  # which takes the address back, and gives it again
+    await world.play()
+    (claim,) = world.claims()
+    assert claim["metadata"]["name"] == name
+    assert list(world.pool.given.values()) == [FIRST["host"]]
+    assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST
+    assert world.is_ready() == ("True", "Ready", "")
+    assert notices(world) == [
+        f"made IPAddressClaim {name} of endpoint 10.0.0.10 again: it was gone"
+    ]
+
+
+async def test_a_pool_that_gives_another_address_then_is_told_of_until_it_is_put_right(
+    world: PooledWorld,
+) -> None:
+    name = await drop_claim(world)
+    world.pool.step()
+    world.pool.free.remove(FIRST["host"])  # somebody else has it
+    await world.play()
+    assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST
+    status, reason, message = world.is_ready()
+    assert (status, reason) == ("True", "Ready")
+    assert f"LabPool lab gave 10.0.0.11 to IPAddressClaim {name}, but 10.0.0.10 is" in message
+    assert "reserve that in the pool" in message
+    assert notices(world)[1:] == [message]
+    writes = len(world.api.writes())
+    world.clock.advance(600.0)
+    await world.play()
+    assert (len(world.api.writes()), len(notices(world))) == (writes, 2), "told once"
+
+    world.pool.free = [FIRST["host"]]
+    world.api.drop(IP_ADDRESS_CLAIMS, Key(NAMESPACE, name))
+    world.pool.step()
+    world.pool.free.remove("10.0.0.11")
+    await world.play()
+    assert world.is_ready() == ("True", "Ready", "")
+
+
+async def test_a_claim_that_is_being_deleted_is_told_of_while_the_address_may_go(
+    world: PooledWorld,
+) -> None:
+    world.add_cluster(controlPlaneEndpointPool=world.wish)
+    await world.play()
+    (claim,) = world.claims()
+    held = ["ipam.example.com/held"]
+    world.api.edit(
+        IP_ADDRESS_CLAIMS, Key.of(claim), lambda it: it["metadata"].update(finalizers=held)
+    )
+    world.api.drop(IP_ADDRESS_CLAIMS, Key.of(claim))
+    await world.settle()
+    assert "is being deleted while 10.0.0.10 is the endpoint" in world.is_ready()[2]
+    world.api.edit(
+        IP_ADDRESS_CLAIMS, Key.of(claim), lambda it: it["metadata"].update(finalizers=[])
+    )
+    await world.play()
+    assert len(world.claims()) == 1
+    assert world.is_ready() == ("True", "Ready", "")
+
+
+@pytest.mark.parametrize("how", ["paused", "no longer held"])
+async def test_a_deleted_claim_is_not_made_again_where_it_is_not_ours_to_make(
+    world: PooledWorld, how: str
+) -> None:
+    world.add_cluster(controlPlaneEndpointPool=world.wish)
+    await world.play()
+    (claim,) = world.claims()
+    world.api.cache.hold()
+    if how == "paused":
+        world.edit_owner(paused=True)
+    world.api.cache.follow()
+    world.api.drop(IP_ADDRESS_CLAIMS, Key.of(claim))
+    if how == "no longer held":
+        world.edit_cluster(lambda it: it["metadata"].update(finalizers=[]))
+    await world.play()
+    assert world.claims() == []

@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from test.kit.waiting import WaitTimeoutError, stays_true, wait_until, wait_until_async
+from test.kit.waiting import PATIENCE, WaitTimeoutError, stays_true, wait_until, wait_until_async
 
 
 def _counter(true_from: int) -> Callable[[], int]:
@@ -23,9 +23,14 @@ def test_a_wait_returns_the_first_true_answer() -> None:
 
 def test_a_wait_that_fails_says_for_what_and_what_was_seen() -> None:
     with pytest.raises(WaitTimeoutError) as caught:
-        wait_until(list, 0.05, "a machine")
+        wait_until(list, 0.05, "a machine", exact=True)
 
     assert str(caught.value) == "timed out after 0.05 s waiting for a machine; last seen: []"
+
+
+def test_a_slower_machine_has_more_patience() -> None:
+    with pytest.raises(WaitTimeoutError, match=f"timed out after {0.05 * PATIENCE:g} s"):
+        wait_until(list, 0.05, "a machine")
 
 
 def test_a_wait_looks_once_even_without_time() -> None:

@@ -55,6 +55,55 @@ _OPTIONS = (
 )
 
 
+_LEADER_OPTIONS = (
+    click.option(
+        "--leader-elect-lease-duration",
+        "lease_duration",
+        type=click.FloatRange(min=1),
+        default=60,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long others wait for a silent holder before they take over.",
+    ),
+    click.option(
+        "--leader-elect-renew-deadline",
+        "lease_deadline",
+        type=click.FloatRange(min=1),
+        default=40,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a holder that cannot renew goes on before it ends; an outage of the API "
+        "server that is shorter goes by unnoticed.",
+    ),
+    click.option(
+        "--leader-elect-retry-period",
+        "lease_retry",
+        type=click.FloatRange(min=1),
+        default=10,
+        show_default=True,
+        metavar="SECONDS",
+        help="Pause between renewals and between attempts to take over.",
+    ),
+)
+
+
+def leader_options(lease: str) -> Callable[[F], F]:
+    """Add the options of roles of which one works and others stand by, by that Lease."""
+    elect = click.option(
+        "--leader-elect/--no-leader-elect",
+        default=True,
+        show_default=True,
+        help=f"Run only while holding the Lease {lease}, so that several may stand by.",
+    )
+
+    def add(command: F) -> F:
+        for option in reversed((elect, *_LEADER_OPTIONS)):
+            command = option(command)
+        return command
+
+    return add
+
+
 def role_options(command: F) -> F:
     """Add the options every role has."""
     for option in reversed(_OPTIONS):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import click
 
 from banlieue.api import names
 from banlieue.cli import memory
-from banlieue.cli.options import ProviderKey, role_options
+from banlieue.cli.options import ProviderKey, leader_options, role_options
 from banlieue.sdk.kube import Key
 
 if TYPE_CHECKING:
     from banlieue.sdk.backend import Backend
+    from banlieue.sdk.runtime.elector import LeaseTimes
     from banlieue.sdk.runtime.process import Process
 
 CONTROLLER_LEASE = names.CONTROLLER_ACCOUNT
@@ -23,22 +25,37 @@ OPERATOR_LEASE = names.OPERATOR_ACCOUNT
 NODE_PATCHER_LEASE = names.NODE_PATCHER_ACCOUNT
 
 
-def _process(role: str, options: dict[str, Any], *, lease: Key | None = None) -> "Process":
+def _process(role: str, options: dict[str, Any], *, lease: str = "") -> "Process":
     from banlieue.sdk.runtime import logs
     from banlieue.sdk.runtime.process import Options, Process
 
     logs.configure(log_format=options["log_format"], level=options["log_level"])
-    return Process(
-        Options(
-            role=role,
-            kubeconfig=options["kubeconfig"],
-            context=options["kube_context"],
-            http_host=options["http_host"],
-            http_port=options["http_port"],
-            lease=lease,
-            settings={"systemNamespace": options["system_namespace"]},
-        )
+    told = Options(
+        role=role,
+        kubeconfig=options["kubeconfig"],
+        context=options["kube_context"],
+        http_host=options["http_host"],
+        http_port=options["http_port"],
+        settings={"systemNamespace": options["system_namespace"]},
     )
+    if lease and options["leader_elect"]:
+        key = Key(options["system_namespace"], lease)
+        told = replace(told, lease=key, lease_times=_lease_times(options))
+    return Process(told)
+
+
+def _lease_times(options: dict[str, Any]) -> "LeaseTimes":
+    from banlieue.sdk.runtime.elector import LeaseTimes
+
+    duration, deadline, retry = (options[f"lease_{it}"] for it in ("duration", "deadline", "retry"))
+    try:
+        return LeaseTimes(duration, deadline, retry)
+    except ValueError as error:
+        message = (
+            "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, and "
+            "that longer than --leader-elect-retry-period"
+        )
+        raise click.UsageError(message) from error
 
 
 @click.command()
@@ -46,21 +63,15 @@ def _process(role: str, options: dict[str, Any], *, lease: Key | None = None) ->
 @click.option(
     "--namespace", default="", help="Look at VirtualMachines of this namespace only. Default: all."
 )
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    default=True,
-    show_default=True,
-    help="Run only while holding the Lease banlieue-controller, so that several may stand by.",
-)
-def controller(namespace: str, *, leader_elect: bool, **options: Any) -> None:  # noqa: ANN401 - click's
+@leader_options(CONTROLLER_LEASE)
+def controller(namespace: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Place VirtualMachines, make their infrastructure machines, mirror their status.
 
     Needs no access to any backend and reads no Secret.
     """
     from banlieue.controller import app
 
-    lease = Key(options["system_namespace"], CONTROLLER_LEASE) if leader_elect else None
-    process = _process("controller", options, lease=lease)
+    process = _process("controller", options, lease=CONTROLLER_LEASE)
     app.build(process, namespace=namespace, system_namespace=options["system_namespace"])
     memory.begin_work()
     sys.exit(process.main())
@@ -81,17 +92,11 @@ def controller(namespace: str, *, leader_elect: bool, **options: Any) -> None:  
     is_flag=True,
     help="Make no default ProviderClass for installed backends that lack one at the start.",
 )
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    default=True,
-    show_default=True,
-    help="Run only while holding the Lease banlieue-operator, so that several may stand by.",
-)
+@leader_options(OPERATOR_LEASE)
 def operator(
     image: str,
     *,
     skip_provider_classes: bool,
-    leader_elect: bool,
     **options: Any,  # noqa: ANN401 - click's
 ) -> None:
     """Run a provider process for every Provider, as its ProviderClass says.
@@ -103,9 +108,7 @@ def operator(
     from banlieue.sdk.registry import backend_names
 
     system = options["system_namespace"]
-    process = _process(
-        "operator", options, lease=Key(system, OPERATOR_LEASE) if leader_elect else None
-    )
+    process = _process("operator", options, lease=OPERATOR_LEASE)
     backends = [] if skip_provider_classes else _backends(backend_names())
     classes = [default_class(backend) for backend in backends]
     app.build(process, app.Settings(system, image, classes))
@@ -118,13 +121,8 @@ def operator(
 @click.option(
     "--namespace", default="", help="Look at Clusters of this namespace only. Default: all."
 )
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    default=True,
-    show_default=True,
-    help="Run only while holding the Lease banlieue-node-patcher, so that several may stand by.",
-)
-def node_patcher(namespace: str, *, leader_elect: bool, **options: Any) -> None:  # noqa: ANN401 - click's
+@leader_options(NODE_PATCHER_LEASE)
+def node_patcher(namespace: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Write the provider ID of Cluster API Machines into Nodes of the same system UUID.
 
     For systems whose kubelet is told none (Talos, RKE2, k3s). Not part of an installation; reads
@@ -132,9 +130,7 @@ def node_patcher(namespace: str, *, leader_elect: bool, **options: Any) -> None:
     """
     from banlieue.controller.nodes import app
 
-    system = options["system_namespace"]
-    lease = Key(system, NODE_PATCHER_LEASE) if leader_elect else None
-    process = _process("node-patcher", options, lease=lease)
+    process = _process("node-patcher", options, lease=NODE_PATCHER_LEASE)
     app.build(process, namespace=namespace)
     memory.begin_work()
     sys.exit(process.main())

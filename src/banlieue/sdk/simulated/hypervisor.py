@@ -4,11 +4,14 @@ Nothing here knows sessions, faults on the wire or threads. Work that takes time
 `settle` carries out, in order, whatever has become due since.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from random import Random
 
+from banlieue.sdk.simulated.changes import ChangeLog
 from banlieue.sdk.simulated.faults import Code, WorldFault
-from banlieue.sdk.simulated.inventory import Inventory
+from banlieue.sdk.simulated.inventory import Inventory, WorldClock
 from banlieue.sdk.simulated.records import (
     OFF,
     ON,
@@ -16,6 +19,7 @@ from banlieue.sdk.simulated.records import (
     Detaching,
     Fault,
     Hardware,
+    State,
     TakeOver,
     Task,
     Vm,
@@ -38,6 +42,12 @@ class Fate:
 class Hypervisor(Inventory):
     """An inventory with work that takes time; an operation starts a task or does nothing."""
 
+    def __init__(self, state: State, *, clock: WorldClock, rng: Random, log: ChangeLog) -> None:
+        super().__init__(state, clock=clock, rng=rng, log=log)
+        self._running = {key: task for key, task in state.tasks.items() if task.ended is None}
+        ended = ((task.ended, key) for key, task in state.tasks.items() if task.ended is not None)
+        self._ended = deque(sorted(ended))
+
     # Looking
 
     def running(self, vm_id: str) -> Task | None:
@@ -58,7 +68,7 @@ class Hypervisor(Inventory):
         ]
 
     def _unfinished(self) -> Iterable[Task]:
-        return (task for task in self.state.tasks.values() if task.state == "running")
+        return self._running.values()
 
     # Starting work
 
@@ -203,6 +213,7 @@ class Hypervisor(Inventory):
             }
         )
         self.state.tasks[task.id] = task
+        self._running[task.id] = task
         if task.vm:
             self.note(self.state.vms[task.vm])
         return task
@@ -242,13 +253,14 @@ class Hypervisor(Inventory):
             for vm in self.state.vms.values():
                 if vm.guest_due is not None and vm.guest_due <= due:
                     self.boot(vm)
-        tasks, memory = self.state.tasks, self.state.task_memory
-        for task in [t for t in tasks.values() if t.ended is not None and t.ended + memory < until]:
-            del tasks[task.id]
+        while self._ended and self._ended[0][0] + self.state.task_memory < until:
+            del self.state.tasks[self._ended.popleft()[1]]
 
     def _finish(self, task: Task) -> None:
         task.ended = task.due
         task.state = "done"
+        del self._running[task.id]
+        self._ended.append((task.due, task.id))
         try:
             self._carry_out(task)
         except WorldFault as fault:
