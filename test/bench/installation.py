@@ -1,9 +1,9 @@
-"""What an installation spends while it is measured, and when VirtualMachines become what."""
+"""What an installation spends while it is measured, and when what it makes becomes what."""
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -11,9 +11,8 @@ from typing import Final, Self
 from test.bench.figures import Figures, writers
 from test.bench.processes import cpu
 from test.kit.controlplane import ControlPlane
-from test.kit.kube import Kube, KubeError
+from test.kit.kube import Kube, KubeError, Object
 from test.kit.process import Process
-from test.kit.stack import is_ready
 from test.kit.vcsim import VCSim
 
 LONG_POLL: Final = "WaitForUpdatesEx"
@@ -95,19 +94,29 @@ class Spending:
 
 
 class Watch:
-    """When VirtualMachines of a namespace were first Ready and when they were gone.
+    """When objects of a kind in a namespace were first ready and when they were gone.
 
     A watch, because lists of many objects would burden what is measured.
 
     Attributes:
-        ready: Seconds since the epoch at which each was seen Ready first.
+        ready: Seconds since the epoch at which each was seen ready first.
         gone: The same for its end.
         breaks: How often the watch broke; what ended meanwhile is not in `gone`.
     """
 
-    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+    def __init__(
+        self, plane: ControlPlane, namespace: str, kind: str, ready: Callable[[Object], bool]
+    ) -> None:
+        """Describe it; the `with` block follows.
+
+        Args:
+            plane: Whose API server is asked.
+            namespace: Where the objects are.
+            kind: Their kind.
+            ready: Tells whether one of them is.
+        """
         self._kube = Kube(plane.kubeconfig, user_agent="banlieue-bench")
-        self._namespace = namespace
+        self._namespace, self._kind, self._is_ready = namespace, kind, ready
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self.ready: dict[str, float] = {}
@@ -130,10 +139,10 @@ class Watch:
             self._thread.join(_PAUSE)
 
     def left(self, names: Sequence[str]) -> bool:
-        """Whether any of these VirtualMachines is there still."""
+        """Whether any of these is there still."""
         if not self.breaks:
             return any(name not in self.gone for name in names)
-        found = self._kube.list("virtualmachines", self._namespace)
+        found = self._kube.list(self._kind, self._namespace)
         return not {obj["metadata"]["name"] for obj in found}.isdisjoint(names)
 
     def _follow(self) -> None:
@@ -146,10 +155,10 @@ class Watch:
             self.breaks += 1
 
     def _read(self) -> None:
-        watch = self._kube.watch("virtualmachines", self._namespace, timeout=_WATCH_SECONDS)
+        watch = self._kube.watch(self._kind, self._namespace, timeout=_WATCH_SECONDS)
         for event in watch:
             name, now = event.object["metadata"]["name"], time.time()
             if event.type == "DELETED":
                 self.gone.setdefault(name, now)
-            elif is_ready(event.object):
+            elif self._is_ready(event.object):
                 self.ready.setdefault(name, now)

@@ -1,12 +1,12 @@
 """Virtual machines on vCenter: time, calls, writes, memory and processor time, beside a raw script.
 
-    python -m test.bench.vsphere [--vms 1,50,200] [--steady 60] [--output out/bench/vsphere.json]
+    python -m test.bench.vsphere [--vms 1,50,200] [--steady 60] [--capv] [--output FILE]
 
 Each size has a fresh control plane and a fresh vCenter simulator, and so has the raw script: eight
 threads of plain pyVmomi that make the same VMs. The script runs in two forms, since the simulator
 keeps a template locked while a clone switches its VM on: with that in the clone call, and with a
-call of its own. Times say something about the machine they were taken on; calls and writes carry
-over. Nothing is asserted.
+call of its own. With `--capv` Cluster API's own vSphere provider makes such VMs, too. Times say
+something about the machine they were taken on; calls and writes carry over. Nothing is asserted.
 """
 
 import argparse
@@ -16,54 +16,38 @@ import os
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from banlieue.sdk.driver import Connection
-from test.bench.figures import Figures, per_vm, share, table, times
+from hack.tools.catalog import ToolError
+from test.bench import capv
+from test.bench.figures import Figures, table
 from test.bench.floor import measure_raw
-from test.bench.installation import (
-    LONG_POLL,
-    Spending,
-    Spent,
-    Watch,
-    called,
-    calls_at,
-    switched_on,
-    without_polls,
-)
-from test.bench.processes import rss
+from test.bench.subject import Column, Subject, measure
 from test.kit.controlplane import ControlPlane
 from test.kit.installed import Registered
-from test.kit.kube import KubeError
+from test.kit.kube import KubeError, Object
 from test.kit.process import ProcessEndedError
-from test.kit.stack import Role, Stack
+from test.kit.stack import Role, Stack, is_ready
+from test.kit.tools import tool
 from test.kit.vcsim import VCSim
 from test.kit.vcsim_control import ControlError
 from test.kit.vcsim_values import Machine
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
-from test.kit.waiting import stays_true, wait_until
 
 OURS: Final = "banlieue"
 RAW: Final = {"raw, on in clone": True, "raw, on by a call": False}
-_WRITERS: Final = 4
-_LATE: Final = 2.0
-_QUIET: Final = 3.0
-_WARM_UP: Final = "warm-up"
 _ERROR_CHARACTERS: Final = 2000
 _FAILURES: Final = (
     *(OSError, KubeError, ProcessEndedError, ControlError, RuntimeError),
-    AssertionError,
+    *(AssertionError, ToolError),
 )
 """What ends the measurement of one subject: a time-out is an OSError, a role that ended while time
 had to pass is an AssertionError."""
-
-Column = dict[str, Any]
 
 
 class _Direct(VSphereTarget):
@@ -73,8 +57,10 @@ class _Direct(VSphereTarget):
         return replace(super().connection(), endpoints=(self.vcenter.url,))
 
 
-class Installation:
+class Installation(Subject):
     """banlieue on a control plane and a vCenter of its own, ready to make VMs."""
+
+    kind = "virtualmachines"
 
     def __init__(
         self,
@@ -84,13 +70,14 @@ class Installation:
         roles: Mapping[str, Role],
         patience: float,
     ) -> None:
-        self.plane, self.registered, self.vcenter = plane, registered, vcenter
-        self.roles, self.patience = roles, patience
+        processes = {name: role.process for name, role in roles.items()}
+        super().__init__(plane, vcenter, processes, registered.namespace, patience)
+        self._registered, self._provider = registered, roles["provider"]
 
     @classmethod
     @contextlib.contextmanager
     def fresh(cls, directory: Path, patience: float) -> Iterator["Installation"]:
-        """Set one up, with a VM made and deleted, and take it down in the end."""
+        """Set one up, and take it down in the end."""
         with contextlib.ExitStack() as stack:
             plane = stack.enter_context(ControlPlane(directory / "control-plane"))
             target = stack.enter_context(vsphere_target(directory))
@@ -105,155 +92,43 @@ class Installation:
             registered.provider_ready(patience)
             yield cls(plane, registered, target.vcenter, roles, patience)
 
-    def warm_up(self) -> Machine:
-        """Make a VM and delete it; what it was at vCenter."""
-        self.registered.create(_WARM_UP)
-        self.registered.ready(_WARM_UP, self.patience)
-        (made,) = (it for it in self.vcenter.vms() if it.name.startswith(f"{_WARM_UP}-"))
-        self.registered.delete(_WARM_UP, self.patience)
-        return made
+    def create(self, name: str) -> None:
+        self._registered.create(name)
 
-    def spending(self) -> Spending:
-        """Measure from now on."""
-        processes = {name: role.process for name, role in self.roles.items()}
-        return Spending(self.plane, self.vcenter, processes)
+    def is_ready(self, obj: Object) -> bool:
+        return bool(is_ready(obj))
 
-    def pass_time(self, seconds: float) -> None:
-        """Let time pass in which the roles have to go on."""
-        roles = self.roles.values()
-        stays_true(lambda: all(it.process.running for it in roles), seconds, "all roles run")
-
-    def settle(self) -> None:
-        """Wait until vCenter is left alone, but for the long poll."""
-
-        def quiet() -> bool:
-            before = without_polls(calls_at(self.vcenter))
-            self.pass_time(_QUIET)
-            return without_polls(calls_at(self.vcenter)) == before
-
-        wait_until(quiet, self.patience, "the provider to be at rest")
-
-    def memory(self) -> Figures:
-        """MiB that the roles and the vCenter hold."""
-        found = {name: role.process.pid for name, role in self.roles.items()}
-        found["vcsim"] = self.vcenter.process.pid
-        return {f"memory of {name}, MiB": rss(pid) for name, pid in found.items()}
-
-    def at_once(self, work: Callable[[str], object], names: Sequence[str]) -> None:
-        """Do something for each VirtualMachine, a few at a time as clients do."""
-        with ThreadPoolExecutor(_WRITERS) as pool:
-            list(pool.map(work, names))
+    def restart(self) -> None:
+        self._provider.kill9()
+        self._provider.start()
+        self._registered.provider_ready(self.patience)
 
 
-def measure(vms: int, steady: float, directory: Path, patience: float) -> tuple[Column, Machine]:
-    """Make so many VMs, leave them alone, restart the provider, and delete them.
-
-    Returns:
-        Figures and details of ours, and what a VM of ours looks like at vCenter.
-    """
-    names = [f"vm-{number:03}" for number in range(vms)]
-    with contextlib.ExitStack() as stack:
-        ours = stack.enter_context(Installation.fresh(directory, patience))
-        like = ours.warm_up()
-        watch = stack.enter_context(Watch(ours.plane, ours.registered.namespace))
-        figures, create = _create(ours, watch, names)
-        figures |= ours.memory()
-        rest = ours.spending()
-        ours.pass_time(steady)
-        spent = rest.stop()
-        restart = _restart(ours)
-        figures |= {
-            f"calls in {steady:.0f} s at rest": without_polls(spent.calls),
-            f"long polls in {steady:.0f} s at rest": spent.calls[LONG_POLL],
-            f"writes in {steady:.0f} s at rest": sum(it.total() for it in spent.writes.values()),
-            **_cpu("at rest", spent),
-            "calls of a restart": without_polls(restart),
-        }
-        # The first deletion of a process opens what all others use.
-        ours.warm_up()
-        deleted, delete = _delete(ours, watch, names)
-        details = {
-            "create": _details(create, vms),
-            "restart": {"calls": dict(restart)},
-            "delete": _details(delete, vms),
-        }
-        return {"figures": figures | deleted, **details}, like
+def measure_ours(
+    vms: int, steady: float, directory: Path, patience: float
+) -> tuple[Column, Machine]:
+    """banlieue: figures and details, and what a VM of ours looks like at vCenter."""
+    with Installation.fresh(directory, patience) as ours:
+        return measure(ours, vms, steady)
 
 
-def _create(ours: Installation, watch: Watch, names: Sequence[str]) -> tuple[Figures, Spent]:
-    spending, began = ours.spending(), time.time()
-    ours.at_once(ours.registered.create, names)
-    wait_until(
-        lambda: len(watch.ready.keys() & set(names)) == len(names),
-        ours.patience,
-        f"{len(names)} VirtualMachines to be Ready",
-    )
-    # Events and the last writes of a status follow what they tell of.
-    ours.pass_time(_LATE)
-    spent = spending.stop()
-    figures = {
-        **times("powered on", (at - began for at in switched_on(ours.vcenter))),
-        **times("Ready", (watch.ready[name] - began for name in names)),
-        **called("create", spent.calls, len(names)),
-    }
-    for who, written in spent.writes.items():
-        figures[f"writes per VM, {who}"] = written.total() / len(names)
-    return figures | _cpu("create", spent), spent
-
-
-def _delete(ours: Installation, watch: Watch, names: Sequence[str]) -> tuple[Figures, Spent]:
-    kube, namespace = ours.registered.kube, ours.registered.namespace
-    spending, began = ours.spending(), time.monotonic()
-    ours.at_once(lambda name: kube.delete("virtualmachines", name, namespace), names)
-    wait_until(lambda: not watch.left(names), ours.patience, "the VirtualMachines to be gone")
-    seconds = time.monotonic() - began
-    ours.pass_time(_LATE)
-    spent = spending.stop()
-    left = sum(not it.template for it in ours.vcenter.vms())
-    return {
-        "all deleted, s": seconds,
-        **called("delete", spent.calls, len(names)),
-        "VMs left behind": left,
-    }, spent
-
-
-def _restart(ours: Installation) -> Counter[str]:
-    """The calls of a provider that is killed and started again and finds all these VMs."""
-    ours.settle()
-    provider = ours.roles["provider"]
-    provider.kill9()
-    before = calls_at(ours.vcenter)
-    provider.start()
-    ours.registered.provider_ready(ours.patience)
-    ours.settle()
-    return calls_at(ours.vcenter) - before
-
-
-def _cpu(what: str, spent: Spent) -> Figures:
-    found = {f"CPU s, {what}, {name}": seconds for name, seconds in spent.cpu.items()}
-    return found | {f"share of vcsim, {what}": share("vcsim", spent.cpu)}
-
-
-def _details(spent: Spent, vms: int) -> dict[str, Any]:
-    return {
-        "calls_per_vm": per_vm(spent.calls, vms),
-        "writes_per_vm": {who: per_vm(written, vms) for who, written in spent.writes.items()},
-    }
-
-
-def run(vms: int, steady: float, patience: float) -> dict[str, Any]:
+def run(vms: int, steady: float, patience: float, *, peer: bool) -> dict[str, Any]:
     """Everything of one size; who could not be measured has an `error` instead of figures."""
     columns: dict[str, Column] = {}
     like: list[Machine] = []
 
     def ours(directory: Path) -> Column:
-        column, machine = measure(vms, steady, directory, patience)
+        column, machine = measure_ours(vms, steady, directory, patience)
         like.append(machine)
         return column
 
     columns[OURS] = column_of(ours)
     for name, on_in_clone in RAW.items() if like else ():
         columns[name] = column_of(partial(measure_raw, vms, like[0], on_in_clone=on_in_clone))
+    if peer and like:
+        columns[capv.name()] = column_of(
+            lambda directory: capv.measure_capv(vms, steady, like[0], directory, patience)
+        )
     found: dict[str, Any] = {"vms": vms, "subjects": columns}
     ratio = over_raw({name: column.get("figures", {}) for name, column in columns.items()})
     return found if ratio is None else {**found, "powered_on_last_over_raw": ratio}
@@ -316,12 +191,18 @@ def main() -> int:
     parser.add_argument("--steady", type=float, default=60.0, help="seconds at rest to look at")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds to wait for a step")
     parser.add_argument("--output", type=Path, default=Path("out/bench/vsphere.json"))
+    parser.add_argument("--capv", action="store_true", help="Cluster API's vSphere provider, too")
     options = parser.parse_args()
+    if options.capv:
+        try:
+            tool(capv.BINARY)
+        except ToolError as error:
+            parser.error(str(error))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"cpus": os.cpu_count(), "steady_seconds": options.steady, "sizes": []}
     for vms in options.vms:
         load, began = os.getloadavg()[0], time.monotonic()
-        one = run(vms, options.steady, options.patience)
+        one = run(vms, options.steady, options.patience, peer=options.capv)
         one |= {"load_before": round(load, 2), "took_seconds": round(time.monotonic() - began, 1)}
         found["sizes"].append(one)
         # Written each time: what was measured stays when a later size is interrupted.
