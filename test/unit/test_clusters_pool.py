@@ -21,7 +21,8 @@ from test.kit.addresspool import AddressPool
 from test.kit.clusterworld import ENDPOINT, THIS_CLUSTER, ClusterWorld
 from test.kit.controllerworld import CLUSTER_UID, NAMESPACE, SYSTEM, THIS, restored
 
-FIRST = {"host": "10.0.0.10", "port": 6443}
+HOST = "10.0.0.10"
+FIRST = {"host": HOST, "port": 6443}
 
 
 class PooledWorld(ClusterWorld):
@@ -364,7 +365,7 @@ async def test_a_stale_look_at_the_cluster_ends_no_claim_that_the_endpoint_came_
         await pool.settle(world.role.services, THIS_CLUSTER, stale, Key(NAMESPACE, "prod"))
     (claim,) = world.claims()
     assert not claim["metadata"].get("deletionTimestamp")
-    assert list(world.pool.given.values()) == [FIRST["host"]]
+    assert list(world.pool.given.values()) == [HOST]
 
 
 async def test_a_claim_restored_with_an_earlier_owner_is_taken_up_before_it_is_collected(
@@ -381,7 +382,7 @@ async def test_a_claim_restored_with_an_earlier_owner_is_taken_up_before_it_is_c
     await world.play()
     (found,) = world.claims()
     assert found["metadata"]["ownerReferences"] == claim["metadata"]["ownerReferences"]
-    assert list(world.pool.given.values()) == [FIRST["host"]]
+    assert list(world.pool.given.values()) == [HOST]
 
 
 async def test_a_virtual_machine_with_the_label_of_a_cluster_does_not_hold_it(
@@ -441,7 +442,7 @@ async def test_a_claim_that_was_deleted_by_hand_is_made_again(world: PooledWorld
     await world.play()
     (claim,) = world.claims()
     assert claim["metadata"]["name"] == name
-    assert list(world.pool.given.values()) == [FIRST["host"]]
+    assert list(world.pool.given.values()) == [HOST]
     assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST
     assert world.is_ready() == ("True", "Ready", "")
     assert notices(world) == [
@@ -454,7 +455,7 @@ async def test_a_pool_that_gives_another_address_then_is_told_of_until_it_is_put
 ) -> None:
     name = await drop_claim(world)
     world.pool.step()
-    world.pool.free.remove(FIRST["host"])  # somebody else has it
+    world.pool.free.remove(HOST)  # somebody else has it
     await world.play()
     assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST
     status, reason, message = world.is_ready()
@@ -467,7 +468,7 @@ async def test_a_pool_that_gives_another_address_then_is_told_of_until_it_is_put
     await world.play()
     assert (len(world.api.writes()), len(notices(world))) == (writes, 2), "told once"
 
-    world.pool.free = [FIRST["host"]]
+    world.pool.free = [HOST]
     world.api.drop(IP_ADDRESS_CLAIMS, Key(NAMESPACE, name))
     world.pool.step()
     world.pool.free.remove("10.0.0.11")
@@ -503,10 +504,8 @@ async def test_a_deleted_claim_is_not_made_again_where_it_is_not_ours_to_make(
     world.add_cluster(controlPlaneEndpointPool=world.wish)
     await world.play()
     (claim,) = world.claims()
-    world.api.cache.hold()
     if how == "paused":
         world.edit_owner(paused=True)
-    world.api.cache.follow()
     world.api.drop(IP_ADDRESS_CLAIMS, Key.of(claim))
     if how == "no longer held":
         world.edit_cluster(lambda it: it["metadata"].update(finalizers=[]))

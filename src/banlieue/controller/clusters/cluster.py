@@ -87,4 +87,6 @@ class InfraClusterReconciler:
         sites = self.services.sites(None, cluster.metadata.namespace or "")
         found = domains.members(cluster.spec, sites, kind.crd_name, classes)
         listed = domains.listing(cluster.spec, cluster.status.failure_domains, found.members)
-        return report.living_status(cluster, owner, found, listed, now, waits=pooled.waits)
+        return report.living_status(
+            cluster, owner, found, listed, now, waits=pooled.waits, note=pooled.note
+        )

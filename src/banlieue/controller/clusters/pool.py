@@ -15,6 +15,7 @@ from typing import Any
 from banlieue.api import names
 from banlieue.api.infrastructure.cluster import EndpointPool, InfraCluster
 from banlieue.api.meta import Resource
+from banlieue.api.reasons import ConditionType, EventReason
 from banlieue.api.resources import (
     CAPI_CLUSTERS,
     CAPI_MACHINES,
@@ -45,12 +46,14 @@ class Pooled:
     Attributes:
         obj: the cluster as it is now.
         waits: why there is no endpoint yet; empty when nothing is waited for here.
+        note: what is wrong with the claim of an endpoint that stands; empty when nothing is.
         again: seconds until the next look, None when a change will tell.
     """
 
     obj: Obj
     waits: str = ""
     again: float | None = None
+    note: str = ""
 
 
 def claim_name(cluster: str, pool: EndpointPool) -> str:
@@ -83,9 +86,14 @@ async def settle(services: Services, kind: Resource, obj: Obj, owner: Key) -> Po
     if pool is None:
         return Pooled(obj)
     if cluster.spec.control_plane_endpoint is not None:
-        return Pooled(
-            await _held(services, kind, obj, owner, claim_name(obj["metadata"]["name"], pool))
-        )
+        obj = await _held(services, kind, obj, owner, claim_name(cluster.metadata.name, pool))
+        host = cluster.spec.control_plane_endpoint.host
+        note = ""
+        if is_held(obj):
+            note = await _reserved(services, kind, obj, pool=pool, owner=owner, host=host)
+        if note and note not in _ready_message(cluster):
+            services.ctx.recorder.event(obj, EventReason.ADDRESS_NOT_ASSIGNED, note, warning=True)
+        return Pooled(obj, note=note, again=RETRY_SECONDS if note else None)
     whose = await _live(services, owner)
     if is_paused(whose) or report.endpoint(cluster, whose) is not None:
         return Pooled(obj)  # the pause, or the endpoint, will be told to the cache
@@ -176,6 +184,66 @@ async def _held(services: Services, kind: Resource, obj: Obj, owner: Key, claim:
         return obj
     await _owned(services, kind, obj, known)
     return await writes.add_finalizer(services.ctx.api, kind, obj, names.FINALIZER_ADDRESSES)
+
+
+async def _reserved(
+    services: Services, kind: Resource, obj: Obj, *, pool: EndpointPool, owner: Key, host: str
+) -> str:
+    """What keeps the pool from knowing that an address of it is in use; empty when it knows.
+
+    A claim that somebody deleted, or that no backup brought back, is made again. Nothing in the
+    contract asks for a certain address, so another one may come of it.
+    """
+    namespace = obj["metadata"]["namespace"]
+    known = services.ctx.cache.list(IP_ADDRESS_CLAIMS, namespace=namespace)
+    claim = next((it for it in known if _is_mine(kind, obj, it)), None)
+    if claim is None:
+        if is_paused(await _live(services, owner)):
+            return ""
+        claim, why = await _claim(
+            services, kind, await _confirmed(services, kind, obj), pool, owner
+        )
+        if claim is None:
+            return f"the address pool does not know that {host} is the endpoint: {why}"
+        made = f"made IPAddressClaim {claim['metadata']['name']} of endpoint {host} again"
+        services.ctx.recorder.event(
+            obj, EventReason.ADDRESS_NOT_ASSIGNED, f"{made}: it was gone", warning=True
+        )
+    return await _misgiven(services, claim, pool, host)
+
+
+async def _misgiven(services: Services, claim: Obj, pool: EndpointPool, host: str) -> str:
+    """Why the address of an endpoint is not that of its claim; empty when it is."""
+    name, whose = claim["metadata"]["name"], claim["spec"]["poolRef"]
+    if claim["metadata"].get("deletionTimestamp"):
+        return (
+            f"IPAddressClaim {name} is being deleted while {host} is the endpoint: the pool may "
+            "give it to somebody else; the claim is made again"
+        )
+    reference = ((claim.get("status") or {}).get("addressRef") or {}).get("name")
+    if not reference:
+        refused = any(
+            (it.get("type"), it.get("status")) == ("Ready", "False")
+            for it in (claim.get("status") or {}).get("conditions") or ()
+        )
+        return f"nobody keeps {host} for this cluster: {_pending(claim, pool)}" if refused else ""
+    cached = (
+        services.ctx.cache.get(IP_ADDRESSES, Key(claim["metadata"]["namespace"], reference)) or {}
+    )
+    if (cached.get("spec") or {}).get("address") == host:
+        return ""
+    given = await _address(services, claim, reference)
+    if given in {None, host}:
+        return ""
+    return (
+        f"{whose['kind']} {whose['name']} gave {given} to IPAddressClaim {name}, but {host} is the "
+        "endpoint and stays it: reserve that in the pool, which may give it to somebody else"
+    )
+
+
+def _ready_message(cluster: InfraCluster) -> str:
+    told = (it.message for it in cluster.status.conditions if it.type == ConditionType.READY)
+    return next(told, "")
 
 
 async def _claim(

@@ -33,6 +33,7 @@ def living_status(
     now: datetime,
     *,
     waits: str = "",
+    note: str = "",
 ) -> ClusterStatus:
     """The status of a cluster that is looked after.
 
@@ -43,6 +44,7 @@ def living_status(
         listed: their failure domains.
         now: the time of changes.
         waits: why an address pool gives no endpoint yet, empty when none is asked.
+        note: what is to be done about an endpoint that is there, empty when nothing is.
     """
     problems = [*_provider_problems(cluster, found), *_domain_problems(cluster, found, listed)]
     if endpoint(cluster, owner) is None:
@@ -62,7 +64,7 @@ def living_status(
         status.initialization = ClusterInitialization(provisioned=True)
     complete = _complete(listed)
     findings = [
-        _ready(problems, complete, _ignored(cluster, owner)),
+        _ready(problems, complete, _ignored(cluster, owner), note),
         complete,
         false(ConditionType.PAUSED, Reason.NOT_PAUSED),
     ]
@@ -182,11 +184,11 @@ def _complete(listed: Listing) -> Finding:
     return true(kind, Reason.FAILURE_DOMAINS_AVAILABLE)
 
 
-def _ready(problems: list[Problem], complete: Finding, ignored: str) -> Finding:
+def _ready(problems: list[Problem], complete: Finding, *endpoint_notes: str) -> Finding:
     kind = ConditionType.READY
     if not problems:
         notes = "" if complete.reason == Reason.FAILURE_DOMAINS_AVAILABLE else complete.message
-        return true(kind, Reason.READY, "; ".join(filter(None, (notes, ignored))))
+        return true(kind, Reason.READY, "; ".join(filter(None, (notes, *endpoint_notes))))
     return false(kind, problems[0][0], "; ".join(message for _, message in problems))
 
 
