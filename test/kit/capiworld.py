@@ -23,6 +23,7 @@ from banlieue.api.resources import (
     SECRETS,
 )
 from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.machine import pausing
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.simulated.models import SIMULATED_CLUSTERS, SIMULATED_MACHINES
 from test.kit import statusrules
@@ -51,6 +52,7 @@ class CapiWorld(MovingWorld):
         self.faults: list[str] = []
         super().__init__()
         self.api.subscribe(self._judge)
+        self.api.subscribe(self._wake)
 
     @classmethod
     def with_cluster(cls, *, provisioned: bool = True, **spec: object) -> "CapiWorld":
@@ -253,6 +255,15 @@ class CapiWorld(MovingWorld):
     def _judge(self, change: Change) -> None:
         if change.resource == SIMULATED_MACHINES and change.new is not None:
             self.faults += statusrules.faults_of(change.new, change.old)
+
+    def _wake(self, change: Change) -> None:
+        """Providers watch Clusters, too: a pause that ends changes no machine object."""
+        if change.resource != CAPI_CLUSTERS:
+            return
+        for request in pausing.machines_of(self.api.cache, SIMULATED_MACHINES, change):
+            provider, _ = self.place(request.key.name)
+            if provider in self.serving:
+                self.ask(self.serving[provider].controller, request)
 
 
 class _Nobody:

@@ -56,6 +56,8 @@ def faults_of(obj: Object, before: Object | None = None) -> Iterator[str]:
         yield f"observedGeneration {observed} is ahead of generation {generation}"
     if status and _has_null(status):
         yield "the status has a null"
+    if _is_unnamed(obj) and not (before and _is_unnamed(before)):
+        yield "initialization.provisioned is true and spec.providerID is not set"
     if status != ((before or {}).get("status") or {}):
         yield from kstatus.faults_of(obj)
 
@@ -183,6 +185,13 @@ def _observed(obj: Object) -> int:
 def _provisioned(obj: Object) -> bool:
     status = obj.get("status") or {}
     return bool((status.get("initialization") or {}).get("provisioned"))
+
+
+def _is_unnamed(obj: Object) -> bool:
+    """Whether a machine is provisioned without its provider id, where Cluster API would stay."""
+    kind = str(obj.get("kind", ""))
+    is_machine = kind.endswith(_MACHINE) and kind != "VirtualMachine"
+    return is_machine and _provisioned(obj) and not (obj.get("spec") or {}).get("providerID")
 
 
 def _lasting(obj: Object) -> dict[str, Any]:

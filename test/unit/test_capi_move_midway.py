@@ -13,6 +13,7 @@ from banlieue.sdk.testing.memory_api import Call, Moment
 from test.kit.capimover import Copied, move_away, move_back
 from test.kit.capiworld import CapiWorld
 
+CREATE = 5.0
 WRITES = frozenset({"create", "apply", "json_patch"})
 
 
@@ -73,6 +74,7 @@ async def test_a_machine_that_moves_midway_ends_in_one_vm(
         if at.missed:
             break
         moments += 1
+        world.clock.advance(CREATE)  # a call that was made before the pause goes on
         made = world.every_vm()
         copied = await move_away(
             world, watched=True, restarts=restarts, copied=at.copied if early else None

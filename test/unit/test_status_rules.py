@@ -127,6 +127,15 @@ def test_what_lasts_may_come_but_not_go_or_change() -> None:
     assert not list(faults_between(was, now))
 
 
+def test_a_machine_is_not_provisioned_before_it_has_its_provider_id() -> None:
+    done = {"initialization": {"provisioned": True}}
+    unnamed = {**machine(), "status": done}
+    assert len(list(faults_of(unnamed, machine()))) == 1
+    assert not list(faults_of({**machine(providerID="x://u"), "status": done}, machine()))
+    assert not list(faults_of(unnamed, unnamed)), "somebody else took it off before"
+    assert not list(faults_of(virtual_machine(**done)))
+
+
 def test_only_writes_of_our_processes_are_judged() -> None:
     bare = virtual_machine(condition())
     ours = wrote(bare, "banlieue.io/controller", T0)

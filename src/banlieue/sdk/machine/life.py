@@ -45,6 +45,19 @@ async def check_backend(scope: Scope) -> Outcome:
     )
 
 
+async def hold(scope: Scope) -> Outcome:
+    """Is the machine held, so that its VM cannot outlive it unnoticed?
+
+    The finalizer came with the identity. Hands and backups take it off, and the machine object is
+    then gone the moment somebody deletes it.
+    """
+    lacks = scope.finalizer not in scope.machine.metadata.finalizers
+    has_identity = scope.machine.spec.instance is not None and scope.owner is not None
+    if lacks and has_identity and await may_change(scope) is CONTINUE:
+        await writes.hold(scope)
+    return CONTINUE
+
+
 async def finish_task(scope: Scope) -> Outcome:
     """Is the work of an earlier call still running?"""
     task = scope.memory.task or _recorded_task(scope)

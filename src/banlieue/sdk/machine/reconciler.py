@@ -64,6 +64,7 @@ _OUTAGES = frozenset(
 
 PHASES = (
     life.check_backend,
+    life.hold,
     life.finish_task,
     restart.note_restarted,
     moving.left_behind,

@@ -56,6 +56,17 @@ async def announce_restart(scope: Scope) -> None:
     await _patch(scope, ops, subresource=STATUS)
 
 
+async def hold(scope: Scope) -> None:
+    """Put our finalizer on a machine that has none, or not any more.
+
+    Raises:
+        Conflict: the object changed meanwhile; it may be on its way out.
+    """
+    ops = _finalizer_added(scope.raw, scope.finalizer)
+    if ops:
+        await _patch(scope, ops)
+
+
 async def drop_finalizer(scope: Scope) -> None:
     """Let the object go; nothing of it is left on the backend, or it was released.
 
