@@ -66,9 +66,10 @@ e2e: setup tools ## Real pods, clusterctl and CAPI core on such a cluster (E2E_C
 release: setup tools ## Components, templates, checksums, image and wheel into out/
 	@$(BIN)/python hack/release.py
 
-bench: setup tools ## Measure calls, writes and times; JSON into out/bench (BACKEND=vsphere N=1,50: beside a script)
+bench: setup tools ## Measure calls, writes and times; JSON into out/bench (BACKEND=vsphere N=1,50 CAPV=1: beside others)
 ifdef BACKEND
-	@$(BIN)/python -m test.bench.$(BACKEND) $(if $(N),--vms '$(N)')
+	@$(if $(CAPV),$(PYTHON) hack/tools/build.py --group peer)
+	@$(BIN)/python -m test.bench.$(BACKEND) $(if $(N),--vms '$(N)') $(if $(CAPV),--capv)
 else
 	@$(BIN)/python -m test.bench
 	@$(BIN)/python -m test.bench.placement

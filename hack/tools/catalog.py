@@ -147,8 +147,7 @@ TOOLS: Final = (
     _cluster_api("clusterctl", f"{PATH}/cmd/clusterctl", 25),
     Tool("workload-api", "workload-api", ".", 110, Group.CLUSTER),
     Tool("cert-manager", "cert-manager", ".", 240, Group.CLUSTER, _CERT_MANAGER),
-    _peer("peer-cluster-api", "sigs.k8s.io/cluster-api", 300),
-    _peer("peer-cluster-api-vsphere", "sigs.k8s.io/cluster-api-provider-vsphere", 150),
+    _peer("peer-cluster-api-vsphere", "sigs.k8s.io/cluster-api-provider-vsphere", 300),
 )
 
 

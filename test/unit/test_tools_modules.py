@@ -105,7 +105,7 @@ def test_a_module_without_the_pin_is_an_error(store: Store) -> None:
         (["--group", "test"], {tool.name for tool in TOOLS if tool.group is Group.TEST}),
         (["--group", "cluster"], {tool.name for tool in TOOLS if tool.group is Group.CLUSTER}),
         (["--group", "all"], {tool.name for tool in TOOLS if tool.group is not Group.PEER}),
-        (["--group", "peer"], {"peer-cluster-api", "peer-cluster-api-vsphere"}),
+        (["--group", "peer"], {"peer-cluster-api-vsphere"}),
         (["ctr", "etcd"], {"ctr", "etcd"}),
     ],
 )

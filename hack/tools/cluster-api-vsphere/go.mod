@@ -2,10 +2,7 @@ module banlieue.io/hack/tools/cluster-api-vsphere
 
 go 1.26.0
 
-tool (
-	sigs.k8s.io/cluster-api
-	sigs.k8s.io/cluster-api-provider-vsphere
-)
+tool sigs.k8s.io/cluster-api-provider-vsphere
 
 require (
 	cel.dev/expr v0.25.1 // indirect
