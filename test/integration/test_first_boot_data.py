@@ -204,7 +204,7 @@ def boot(guest: Path, status: str, *, vendor: bool = False) -> None:
     folders = ["cloud/instances/i-1/scripts/vendor"] if vendor else []
     for folder in (*folders, "cloud/scripts/per-boot"):
         for program in sorted((guest / folder).iterdir()):
-            subprocess.run([program], env=environment, check=True, timeout=10)
+            subprocess.run([program], env=environment, check=True, timeout=60)
 
 
 def told(guest: Path) -> list[str]:

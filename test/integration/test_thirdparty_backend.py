@@ -45,7 +45,7 @@ def run(arguments: list[str], environment: Mapping[str, str], directory: Path) -
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -34,7 +34,7 @@ def simulate(*arguments: object, **variables: str) -> subprocess.CompletedProces
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=560,
     )
 
 

@@ -242,7 +242,7 @@ def run_in(guest: Path, commands: list[str]) -> None:
     script = "\n".join(["set -e", *commands]).replace("/etc/", f"{guest}/etc/")
     # The manifest itself says where the guest has its files.
     script = script.replace(f"path: {guest}/etc/", "path: /etc/")
-    subprocess.run(["/bin/bash", "-c", script], check=True, timeout=30)
+    subprocess.run(["/bin/bash", "-c", script], check=True, timeout=120)
 
 
 def planes(found: list[Object]) -> Object:
