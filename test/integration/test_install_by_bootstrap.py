@@ -100,7 +100,7 @@ def printed(*arguments: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=180,
     )
     assert told.stderr == ""
     return told.stdout

@@ -185,7 +185,7 @@ def _recover(stack: Stack, option: str) -> None:
         ],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=180,
     )
 
 

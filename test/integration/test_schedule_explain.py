@@ -28,7 +28,7 @@ def schedule(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[s
         text=True,
         check=False,
         env={**environment, "KUBECONFIG": str(kubeconfig)},
-        timeout=60,
+        timeout=180,
     )
 
 

@@ -97,7 +97,7 @@ def _planned(story: Story, selector: str) -> list[dict[str, Any]]:
         env={"KUBECONFIG": kubeconfig},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
     return [it for it in yaml.safe_load_all(answer.stdout) if it]
