@@ -157,6 +157,7 @@ class Folders:
 
         try:
             made = self.session.run(make)
+            self.places.add_folder(Place(made, name, parent))
         except vim.fault.DuplicateName as taken:
             if not isinstance(taken.object, vim.Folder):
                 raise NeedsOperator(
@@ -165,7 +166,8 @@ class Folders:
                     "or choose another folder",
                 ) from taken
             made = moid(taken.object)
-        self.places.throw_away()
+            # What else is there that was not known, nobody knows.
+            self.places.throw_away()
         return made
 
 

@@ -6,7 +6,7 @@ placement fault throws it away.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -254,6 +254,13 @@ class InventoryCache:
     def last(self) -> Inventory | None:
         """The inventory as last read, however old; makes no call."""
         return self._known
+
+    def add_folder(self, folder: Place) -> None:
+        """Take note of a folder that was just made, so that nothing has to be read again for it."""
+        with self._lock:
+            if self._known is not None and folder.id not in self._known.folders:
+                folders = {**self._known.folders, folder.id: folder}
+                self._known = replace(self._known, folders=folders)
 
     def throw_away(self) -> None:
         """Read again at the next use, since something is not where it was."""
