@@ -592,6 +592,7 @@ class EventReason(Worded):
         "The Node of a machine could not be told, or not be given its provider ID.",
     )
     KIND_FORBIDDEN = "KindForbidden", "The controller lacks rights on the kind of a class."
+    INTERNAL_ERROR = "InternalError", "Passes over the object fail by a fault of banlieue's own."
     NAMESPACE_REFUSED = (
         "NamespaceRefused",
         "A machine of a namespace that allowedNamespaces leaves out asked for the Provider.",

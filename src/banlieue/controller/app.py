@@ -37,8 +37,9 @@ from banlieue.controller.vm import virtualmachine
 from banlieue.controller.vm.scope import Services
 from banlieue.controller.vm.virtualmachine import VirtualMachineReconciler
 from banlieue.controller.wakes import Wakes
-from banlieue.sdk.kube import Key, NotFound
+from banlieue.sdk.kube import Key, NotFound, Obj
 from banlieue.sdk.mishaps import Mishaps
+from banlieue.sdk.notices import Notices
 from banlieue.sdk.reconcile import Change, Context, Controller, Mapper, Request, Result, Watch
 from banlieue.sdk.runtime.process import Process
 
@@ -136,6 +137,7 @@ class ControllerRole:
                     Watch(PROVIDER_CLASSES, wakes.nobody),
                 ),
                 workers=4,
+                witness=Notices(self.ctx, machines.CONTROLLER, self._spoken_of),
             ),
             Controller(
                 images.CONTROLLER,
@@ -175,6 +177,7 @@ class ControllerRole:
                     Watch(PROVIDER_CLASSES, wakes.nobody),
                 ),
                 workers=4,
+                witness=Notices(self.ctx, addresses.CONTROLLER, self._spoken_of),
             ),
             Controller(
                 provider_classes.CONTROLLER,
@@ -246,6 +249,15 @@ class ControllerRole:
 
     def _witness(self, controller: str, kind: Resource) -> Mishaps:
         return Mishaps.of_kind(self.ctx, controller, kind, names.MANAGER_CONTROLLER)
+
+    def _spoken_of(self, key: Key) -> Obj | None:
+        """What the user of a machine looks at: its VirtualMachine where it has one."""
+        crd, _, name = key.name.partition("/")
+        kind = next((it for it in self.services.kinds.named() if it.crd_name == crd), None)
+        machine = self.ctx.cache.get(kind, Key(key.namespace, name)) if kind else None
+        made_for = ((machine or {}).get("spec") or {}).get("virtualMachineRef") or {}
+        vm = self.ctx.cache.get(VIRTUAL_MACHINES, Key(key.namespace, made_for.get("name", "")))
+        return vm or machine
 
     def _machine(self, change: Change) -> Iterable[Request]:
         self.services.traces.note(change)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -15,6 +16,7 @@ from banlieue.operator.hands import Blocked
 from banlieue.operator.objects import KINDS, SELECTOR
 from banlieue.operator.scope import Problem, ProviderScope, Services
 from banlieue.sdk.kube import STATUS, Key, NotFound, Obj
+from banlieue.sdk.notices import Notices
 from banlieue.sdk.outcome import Outcome, Stop, Wait
 from banlieue.sdk.phases import run_phases
 from banlieue.sdk.reconcile import Change, Controller, Priority, Request, Result, Watch
@@ -129,6 +131,7 @@ class WorkloadReconciler:
                 *made,
             ),
             workers,
+            witness=Notices(self._ctx, CONTROLLER, partial(self._ctx.cache.get, PROVIDERS)),
         )
 
     def _map_class(self, change: Change) -> Iterable[Request]:

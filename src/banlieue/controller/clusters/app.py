@@ -19,8 +19,9 @@ from banlieue.controller.clusters.kinds import Kinds
 from banlieue.controller.clusters.owner import is_others, owner_of
 from banlieue.controller.clusters.wakes import Wakes
 from banlieue.controller.vm.scope import Services
-from banlieue.sdk.kube import Key
+from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.mishaps import Mishaps, Subject
+from banlieue.sdk.notices import Notices
 from banlieue.sdk.reconcile import Controller, Mapper, Watch
 
 
@@ -59,6 +60,7 @@ class ClusterControllers:
                     Watch(VM_IMAGES, of_templates.image),
                 ),
                 workers=2,
+                witness=Notices(self.services.ctx, templates.CONTROLLER, self._template),
             ),
         )
 
@@ -89,6 +91,10 @@ class ClusterControllers:
         if found is None or raw is None or is_others(raw) or owner_of(raw) is None:
             return None
         return Subject(found[0], raw, names.MANAGER_CONTROLLER)
+
+    def _template(self, key: Key) -> Obj | None:
+        found = self._templates.find(key)
+        return self.services.ctx.cache.get(*found) if found else None
 
     def _wakes(self, known: Kinds) -> Wakes:
         return Wakes(self.services.ctx.cache, known)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from banlieue.sdk.machine import reconciler as machines
 from banlieue.sdk.machine.reconciler import MachineReconciler
 from banlieue.sdk.machine.shares import WORKERS, WORKERS_OF_MANY, Shares
 from banlieue.sdk.mishaps import Mishaps, Subject
+from banlieue.sdk.notices import Notices
 from banlieue.sdk.powers import Changes
 from banlieue.sdk.provider import in_use
 from banlieue.sdk.provider import reconciler as providers
@@ -194,6 +196,11 @@ class ProviderRole:
             self._image_reconciler,
             (Watch(VM_IMAGES, _changed_image), self._provider_watch(scope, self._all_images)),
             workers=2,
+            witness=Notices(
+                self._process.context,
+                images.CONTROLLER,
+                partial(self._process.cache.get, VM_IMAGES),
+            ),
         )
 
     def _provider_watch(self, scope: Scope, mapper: Any) -> Watch:  # noqa: ANN401 - a Mapper
