@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from functools import cache
+from functools import cache, lru_cache
+from operator import attrgetter
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Self, get_args
 
@@ -15,9 +16,11 @@ from annotated_types import MaxLen
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    TypeAdapter,
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
@@ -91,8 +94,12 @@ class Model(BaseModel):
             value = values[name]
             if value is None:
                 continue
-            data = value if type(value) in _SCALARS else _to_data(value)
-            if kept_empty or data not in ({}, []):
+            kind = type(value)
+            if kind in _SCALARS:
+                shown[spelled] = value
+                continue
+            data = _writer(kind)(value)
+            if data or kept_empty or not isinstance(data, dict | list):
                 shown[spelled] = data
         return shown
 
@@ -103,7 +110,7 @@ class Model(BaseModel):
         """
         cls = type(self)
         fresh = cls.__new__(cls)
-        object.__setattr__(fresh, "__dict__", {k: _copied(v) for k, v in self.__dict__.items()})
+        object.__setattr__(fresh, "__dict__", _copied_map(self.__dict__))
         object.__setattr__(fresh, "__pydantic_extra__", None)
         object.__setattr__(fresh, "__pydantic_fields_set__", set(self.__pydantic_fields_set__))
         object.__setattr__(fresh, "__pydantic_private__", None)
@@ -147,29 +154,50 @@ _SCALARS = frozenset({str, int, float, bool, NoneType})
 _FIXED = (Enum, datetime)
 
 
-def _copied(value: Any) -> Any:  # noqa: ANN401 - the value of a field
-    kind = type(value)
-    if kind in _SCALARS or isinstance(value, _FIXED):
-        return value
+@cache
+def _copier(kind: type) -> Callable[[Any], Any]:
+    """What copies a value of that kind, found once: telling a model from others is slow."""
     if kind is list:
-        return [_copied(item) for item in value]
+        return _copied_list
     if kind is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    return value.__deepcopy__() if isinstance(value, Model) else copy.deepcopy(value)
+        return _copied_map
+    if issubclass(kind, Model):
+        return kind.__deepcopy__
+    return _itself if kind in _SCALARS or issubclass(kind, _FIXED) else copy.deepcopy
 
 
-def _to_data(value: object) -> Any:  # noqa: ANN401 - JSON data
-    if isinstance(value, list | tuple):
-        return [item if type(item) in _SCALARS else _to_data(item) for item in value]
-    if isinstance(value, Model):
-        return value.to_api()
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, datetime):
-        return format_time(value)
-    if isinstance(value, Mapping):
-        return {str(key): _to_data(item) for key, item in value.items()}
+def _itself(value: object) -> object:
     return value
+
+
+def _copied_list(value: list[Any]) -> list[Any]:
+    return [it if type(it) in _SCALARS else _copier(type(it))(it) for it in value]
+
+
+def _copied_map(value: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if type(v) in _SCALARS else _copier(type(v))(v) for k, v in value.items()}
+
+
+@cache
+def _writer(kind: type) -> Callable[[Any], Any]:
+    """What makes JSON data of a value of that kind."""
+    if issubclass(kind, list | tuple):
+        return _list_to_data
+    if issubclass(kind, Model):
+        return kind.to_api
+    if issubclass(kind, StrEnum):
+        return attrgetter("_value_")  # past a slow descriptor
+    if issubclass(kind, datetime):
+        return format_time
+    return _map_to_data if issubclass(kind, Mapping) else _itself
+
+
+def _list_to_data(value: Sequence[Any]) -> list[Any]:
+    return [it if type(it) in _SCALARS else _writer(type(it))(it) for it in value]
+
+
+def _map_to_data(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(k): v if type(v) in _SCALARS else _writer(type(v))(v) for k, v in value.items()}
 
 
 def format_time(value: datetime) -> str:
@@ -186,7 +214,24 @@ def _whole_seconds_utc(value: datetime) -> datetime:
     return value.astimezone(UTC).replace(microsecond=0)
 
 
-Time = Annotated[datetime, AfterValidator(_whole_seconds_utc)]
+_ANY_TIME = TypeAdapter(datetime)
+
+
+@lru_cache(maxsize=4096)
+def _moment(text: str) -> object:
+    """The moment a text names; one that names none is what the model complains about."""
+    try:
+        return _whole_seconds_utc(_ANY_TIME.validate_python(text))
+    except ValueError:
+        return text
+
+
+def _known(value: object) -> object:
+    # The same few times are read over and over: every condition of every object has one.
+    return _moment(value) if type(value) is str else value
+
+
+Time = Annotated[datetime, AfterValidator(_whole_seconds_utc), BeforeValidator(_known)]
 """A moment, kept in UTC and whole seconds; a time without zone is refused."""
 
 
