@@ -1,11 +1,10 @@
 """The rules of Cluster API's contract v1beta2 for infrastructure providers, and what shows each.
 
-Three lists. `RULES` (`kit/capirules.py`) are those of the contract and of the code that relies on it, by
-short names: `A` for all kinds, `R` rights, `M` machines, `L` their life, `B` bootstrap data, `T`
-templates, `C` clusters, `P` pause, `K` conditions, `I` addresses. `POINTS` are the places where
-providers went wrong. `CHECKS` are what the end-to-end framework of Cluster API asks of a provider
-and can be asked without it. A row names tests (`file::name`, below `test`), or says why there is
-none.
+Three lists. `RULES` (`kit/capirules.py`) are those of the contract and of the code that relies on
+it: `A` for all kinds, `R` rights, `M` machines, `L` their life, `B` bootstrap data, `T` templates,
+`C` clusters, `P` pause, `K` conditions, `I` addresses. `POINTS` are the places where providers went
+wrong. `CHECKS` are what the end-to-end framework of Cluster API asks of a provider and can be asked
+without it. A row names tests (`file::name`, below `test`), or says why there is none.
 
 Beside them stand checkers that run under every test with an API server (`kit/statusrules.py`).
 """
