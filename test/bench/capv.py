@@ -39,6 +39,13 @@ _CLUSTERS: Final = "clusters.cluster.x-k8s.io"
 _INFRASTRUCTURE: Final = "infrastructure.cluster.x-k8s.io"
 _VERSION: Final = "v1beta2"
 _CONTRACT: Final = {"cluster.x-k8s.io/v1beta2": _VERSION}
+_WATCHED: Final = (
+    "cluster.x-k8s.io_clusters",
+    "cluster.x-k8s.io_machines",
+    "ipam.cluster.x-k8s.io_ipaddressclaims",
+    "ipam.cluster.x-k8s.io_ipaddresses",
+)
+"""The kinds of Cluster API that it watches."""
 _CLUSTER: Final = "bench"
 _MINIMUM_CPUS: Final = 2
 _USER_DATA: Final = "#cloud-config\nruncmd: [[touch, /run/cluster-api/bootstrap-success]]\n"
@@ -145,8 +152,9 @@ def _definitions() -> list[Object]:
     """The kinds it needs, as their modules ship them before webhooks are patched in."""
     own = module_directory(_FOLDER, _MODULE) / "config" / "default" / "crd" / "bases"
     core = module_directory(_FOLDER, _CORE) / "config" / "crd" / "bases"
+    paths = [*sorted(own.glob("*.yaml")), *(core / f"{kind}.yaml" for kind in _WATCHED)]
     found = []
-    for path in (*sorted(own.glob("*.yaml")), *sorted(core.glob("*.yaml"))):
+    for path in paths:
         for definition in yaml_documents(path.read_text(encoding="utf-8")):
             labels = definition["metadata"].setdefault("labels", {})
             labels.update(_CONTRACT)

@@ -46,7 +46,7 @@ def measure_raw(vms: int, like: Machine, directory: Path, *, on_in_clone: bool) 
         before, used = calls_at(vcenter), cpu(vcenter.process.pid)
         told = _step(script)
         calls = calls_at(vcenter) - before
-        spent = {"script": told["cpu"], "vcsim": cpu(vcenter.process.pid) - used}
+        spent = {"its own": told["cpu"], "vcsim": cpu(vcenter.process.pid) - used}
         on = [at - told["began"] for at in switched_on(vcenter)]
         middle = calls_at(vcenter)
         gone = _step(script)
@@ -56,7 +56,7 @@ def measure_raw(vms: int, like: Machine, directory: Path, *, on_in_clone: bool) 
             **called("create", calls, vms),
             **{f"CPU s, create, {name}": seconds for name, seconds in spent.items()},
             "share of vcsim, create": share("vcsim", spent),
-            "memory of script, MiB": told["rss"],
+            "memory of its own, MiB": told["rss"],
             "all deleted, s": gone["seconds"],
             **called("delete", deletes, vms),
         }

@@ -124,7 +124,11 @@ class Subject(ABC):
     def memory(self) -> Figures:
         """MiB that the processes and the vCenter hold."""
         found = {**self.processes, "vcsim": self.vcenter.process}
-        return {f"memory of {name}, MiB": rss(process.pid) for name, process in found.items()}
+        held = {name: rss(process.pid) for name, process in found.items()}
+        return {
+            "memory of its own, MiB": sum(held[name] for name in self.processes),
+            **{f"memory of {name}, MiB": mib for name, mib in held.items()},
+        }
 
 
 def measure(subject: Subject, vms: int, steady: float) -> tuple[Column, Machine]:
@@ -146,7 +150,7 @@ def measure(subject: Subject, vms: int, steady: float) -> tuple[Column, Machine]
             f"calls in {steady:.0f} s at rest": without_polls(spent.calls),
             f"long polls in {steady:.0f} s at rest": spent.calls[LONG_POLL],
             f"writes in {steady:.0f} s at rest": sum(it.total() for it in spent.writes.values()),
-            **_cpu("at rest", spent),
+            **_cpu(subject, "at rest", spent),
             "calls of a restart": without_polls(restart),
         }
         # The first deletion of a process opens what all others use.
@@ -185,7 +189,7 @@ def _create(subject: Subject, watch: Watch, names: Sequence[str]) -> tuple[Figur
     }
     for who, written in spent.writes.items():
         figures[f"writes per VM, {who}"] = written.total() / len(names)
-    return figures | _cpu("create", spent), spent
+    return figures | _cpu(subject, "create", spent), spent
 
 
 def _delete(subject: Subject, watch: Watch, names: Sequence[str]) -> tuple[Figures, Spent]:
@@ -212,9 +216,14 @@ def _restart(subject: Subject) -> Counter[str]:
     return calls_at(subject.vcenter) - before
 
 
-def _cpu(what: str, spent: Spent) -> Figures:
+def _cpu(subject: Subject, what: str, spent: Spent) -> Figures:
+    own = sum(spent.cpu[name] for name in subject.processes)
     found = {f"CPU s, {what}, {name}": seconds for name, seconds in spent.cpu.items()}
-    return found | {f"share of vcsim, {what}": share("vcsim", spent.cpu)}
+    return (
+        {f"CPU s, {what}, its own": own}
+        | found
+        | {f"share of vcsim, {what}": share("vcsim", spent.cpu)}
+    )
 
 
 def _details(spent: Spent, vms: int) -> dict[str, Any]:

@@ -17,14 +17,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from banlieue.sdk.driver import Connection
+from banlieue.sdk.errors import DriverError
 from hack.tools.catalog import ToolError
 from test.bench import capv
+from test.bench.driving import Direct, measure_driver
 from test.bench.figures import Figures, table
 from test.bench.floor import measure_raw
 from test.bench.subject import Column, Subject, measure
@@ -37,24 +37,18 @@ from test.kit.tools import tool
 from test.kit.vcsim import VCSim
 from test.kit.vcsim_control import ControlError
 from test.kit.vcsim_values import Machine
-from test.kit.vsphere_target import VSphereTarget, vsphere_target
+from test.kit.vsphere_target import vsphere_target
 
 OURS: Final = "banlieue"
+DRIVER: Final = "its driver"
 RAW: Final = {"raw, on in clone": True, "raw, on by a call": False}
 _ERROR_CHARACTERS: Final = 2000
 _FAILURES: Final = (
     *(OSError, KubeError, ProcessEndedError, ControlError, RuntimeError),
-    *(AssertionError, ToolError),
+    *(AssertionError, ToolError, DriverError),
 )
 """What ends the measurement of one subject: a time-out is an OSError, a role that ended while time
 had to pass is an AssertionError."""
-
-
-class _Direct(VSphereTarget):
-    """The driver reaches the vCenter itself: the proxy would take its share of the processor."""
-
-    def connection(self) -> Connection:
-        return replace(super().connection(), endpoints=(self.vcenter.url,))
 
 
 class Installation(Subject):
@@ -83,7 +77,7 @@ class Installation(Subject):
             target = stack.enter_context(vsphere_target(directory))
             installed = stack.enter_context(Stack(plane, directory))
             installed.install()
-            registered = Registered(installed, _Direct(target.vcenter, target.proxy))
+            registered = Registered(installed, Direct(target.vcenter, target.proxy))
             registered.register()
             roles = {
                 "controller": installed.controller().start(),
@@ -123,15 +117,17 @@ def run(vms: int, steady: float, patience: float, *, peer: bool) -> dict[str, An
         return column
 
     columns[OURS] = column_of(ours)
+    if like:
+        columns[DRIVER] = column_of(lambda it: measure_driver(vms, like[0], it, patience))
     for name, on_in_clone in RAW.items() if like else ():
         columns[name] = column_of(partial(measure_raw, vms, like[0], on_in_clone=on_in_clone))
     if peer and like:
         columns[capv.name()] = column_of(
             lambda directory: capv.measure_capv(vms, steady, like[0], directory, patience)
         )
-    found: dict[str, Any] = {"vms": vms, "subjects": columns}
-    ratio = over_raw({name: column.get("figures", {}) for name, column in columns.items()})
-    return found if ratio is None else {**found, "powered_on_last_over_raw": ratio}
+    figures = {name: column.get("figures", {}) for name, column in columns.items()}
+    ratios = {who: ratio for who in columns if (ratio := over_raw(figures, who)) is not None}
+    return {"vms": vms, "subjects": columns, "powered_on_last_over_raw": ratios}
 
 
 def column_of(measured: Callable[[Path], Column]) -> Column:
@@ -144,12 +140,12 @@ def column_of(measured: Callable[[Path], Column]) -> Column:
             return {"error": f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS]}
 
 
-def over_raw(columns: Mapping[str, Figures]) -> float | None:
-    """Ours over the faster form of the script, by the moment the last VM is on."""
+def over_raw(columns: Mapping[str, Figures], who: str = OURS) -> float | None:
+    """A subject over the faster form of the script, by the moment the last VM is on."""
     last = "powered on, last, s"
     raw = [columns[name][last] for name in RAW if last in columns.get(name, {})]
-    ours = columns.get(OURS, {}).get(last)
-    return ours / min(raw) if raw and ours is not None else None
+    theirs = columns.get(who, {}).get(last)
+    return theirs / min(raw) if raw and theirs is not None and who not in RAW else None
 
 
 def shown(found: Mapping[str, Any]) -> str:
@@ -162,10 +158,10 @@ def shown(found: Mapping[str, Any]) -> str:
         )
     ]
     lines += [f"{name}: {it['error']}" for name, it in columns.items() if "error" in it]
-    if "powered_on_last_over_raw" in found:
-        lines.append(
-            f"the last is on after {found['powered_on_last_over_raw']:.2f} times the raw script's"
-        )
+    lines += [
+        f"{who}: the last is on after {ratio:.2f} times the raw script's"
+        for who, ratio in found.get("powered_on_last_over_raw", {}).items()
+    ]
     return "\n".join(lines)
 
 
