@@ -226,9 +226,7 @@ RULES: Mapping[str, Row] = {
         f"{CLUSTER}::test_c5_an_externally_managed_cluster_is_left_alone",
         f"{END}::test_machines_of_an_externally_managed_cluster_are_made",
     ),
-    "C6": shown(
-        "owned without being controlled", f"{CLUSTER}::test_c7_an_owner_of_another_group_is_none"
-    ),
+    "C6": shown("owned by its Cluster, which need not control it", DOMAINS),
     "C7": shown(
         "nothing before a Cluster owns it",
         f"{CLUSTER}::test_c7_without_owner_nothing_is_written",
