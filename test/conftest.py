@@ -1,3 +1,4 @@
+import gc
 import os
 from collections.abc import Iterator
 
@@ -13,10 +14,12 @@ from test.kit.rights_used import pytest_sessionfinish, pytest_testnodedown  # no
 LONG = frozenset(
     {
         "test_at_rest.py",
+        "test_capi_move_midway.py",
         "test_change.py",
         "test_dev.py",
         "test_life_of_a_vm.py",
         "test_many.py",
+        "test_move_surprises.py",
         "test_outages.py",
         "test_same_words.py",
         "test_simulation.py",
@@ -26,10 +29,19 @@ LONG = frozenset(
         "test_vsphere_spec.py",
     }
 )
-"""Files that take a minute and more: begun last, one worker would be left alone with them."""
+"""Files that take a minute and more, or long among those without processes: begun last, one worker would be left alone with them."""
 
 # Hundreds of processes are started: the second should find what the first one compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Python's collector looks at thousands of modules and tests again and again, and none of them goes.
+gc.set_threshold(20_000, 20, 50)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let the collector look only at what tests make."""
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
