@@ -29,7 +29,8 @@ LONG = frozenset(
         "test_vsphere_spec.py",
     }
 )
-"""Files that take a minute and more, or long among those without processes: begun last, one worker would be left alone with them."""
+"""Files that take a minute and more, or long for what has no processes: begun last, one worker
+would be left alone with them."""
 
 # Hundreds of processes are started: the second should find what the first one compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
