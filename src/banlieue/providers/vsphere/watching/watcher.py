@@ -19,14 +19,15 @@ from typing import Any
 from pyVmomi import vim, vmodl
 
 from banlieue.providers.vsphere.client import faults
-from banlieue.providers.vsphere.client.pace import Lately, Pace
 from banlieue.providers.vsphere.client.session import Session, Timings
 from banlieue.providers.vsphere.client.soap import missing, moid
 from banlieue.providers.vsphere.client.transport import operation
 from banlieue.providers.vsphere.watching import watchlist
 from banlieue.providers.vsphere.watching.detailing import Detailer
 from banlieue.providers.vsphere.watching.ends import Ends
+from banlieue.providers.vsphere.watching.leaving import Leaving
 from banlieue.providers.vsphere.watching.records import Records
+from banlieue.providers.vsphere.watching.rhythm import Rhythm
 from banlieue.providers.vsphere.watching.watchlist import RUNNING, TaskRecord, WatchList, is_task
 from banlieue.sdk.powers import Changes
 
@@ -35,18 +36,6 @@ Later = Callable[[float, Callable[[], None]], None]
 
 _REST = 2.0
 """Seconds after the end of a poll for which what it told still counts as current."""
-
-_SHARE = 0.05
-"""Seconds of gathering for each thing that is going on."""
-
-_FEW = 2
-
-_STEP = 1.0
-_PLENTY = 8
-"""While VMs are made: how fast the rests of the watch grow, and for how many it rests no longer."""
-
-_HOLD = 3.0
-"""Longest that VMs which left wait for others that are being destroyed, to be told of together."""
 
 _REBUILD: tuple[type[Exception], ...] = (
     vmodl.query.InvalidCollectorVersion,
@@ -80,8 +69,8 @@ class Watcher:
         self._details = Detailer(session, records, monotonic)
         self._timings = timings
         self._monotonic = monotonic
-        self._plenty = threading.Event()
-        self._pause = pause or self._plenty.wait
+        self._rhythm = Rhythm(monotonic, timings, self._open)
+        self._pause = pause or self._rhythm.enough.wait
         self._later = later
         self.on_leave: Callable[[Collection[str]], None] = lambda _: None
         """Told of VMs that left, in the feed's thread, before anybody else is."""
@@ -90,9 +79,7 @@ class Watcher:
         self.builds = 0
         """How often the watch was built: what went and came back in between was told by nobody."""
         self.ends = Ends(monotonic)
-        self._left: dict[str, Changes] = {}
-        self._left_until = -math.inf
-        self._leaving: dict[str, float] = {}
+        self._leaving = Leaving(monotonic)
         self._stopped: set[str] = set()
         self._lock = threading.RLock()
         self._editing = threading.Lock()
@@ -104,11 +91,6 @@ class Watcher:
         self._adding: set[str] = set()
         self._unmet: set[str] = set()
         self._lost: set[str] = set()
-        self._begun = Lately(monotonic)
-        self._coming = Lately(monotonic)
-        self._ending = Lately(monotonic)
-        self._told = Lately(monotonic)
-        self._rounds = Pace(monotonic, _STEP, timings.stream)
         self._edit_planned = False
         self._resting = False
         self._broken = False
@@ -165,7 +147,7 @@ class Watcher:
                 self.ends.forget(key)
                 if is_task(key) and key not in self._tasks:
                     self._tasks[key] = TaskRecord(key)
-                    self._begun.note()
+                    self._rhythm.task_began()
         self._plan_edit()
 
     def follow_end(self, task: str, vm: str) -> None:
@@ -200,8 +182,8 @@ class Watcher:
         with self._lock:
             self._wanted.discard(vm)
             self._young.discard(vm)
-            self._leaving.pop(vm, None)
             self._tasks.pop(self.ends.cancel(vm), None)
+        self._leaving.forget(vm)
         self._records.forget(vm)
 
     # The feed
@@ -228,7 +210,7 @@ class Watcher:
         if watched is None or self._broken or watched.login.number != login.number:
             return self._rebuild()
         try:
-            if self._rest() > timeout:
+            if self._rhythm.rest() > timeout:
                 self._stays_current(timeout + _REST)
                 self._pause(timeout)
                 return Changes()
@@ -254,32 +236,23 @@ class Watcher:
         """How long the server may wait: until details are due at the latest, but not in a hurry."""
         due = self._details.seconds_until_due()
         until_due = math.inf if due is None else max(1, math.ceil(due))
-        if self._left:
-            until_due = min(until_due, max(1, math.ceil(self._left_until - self._monotonic())))
+        left = self._leaving.seconds
+        if left is not None:
+            until_due = min(until_due, max(1, math.ceil(left)))
         return int(max(0.0, min(timeout, self._timings.longest_poll, until_due)))
 
-    def _more_leave(self) -> bool:
-        """Whether other VMs are about to leave: a step towards it was taken lately."""
-        now = self._monotonic()
-        with self._lock:
-            self._leaving = {vm: at for vm, at in self._leaving.items() if now - at < _HOLD}
-            return bool(self._leaving)
-
     def _take_left(self) -> Changes:
-        """What is to be told of VMs that left.
-
-        Those that go together are told of together, so that few calls prove that they are gone.
-        """
-        if not self._left or (self._more_leave() and self._monotonic() < self._left_until):
+        """What is to be told of VMs that left."""
+        left = self._leaving.take()
+        if not left:
             return Changes()
-        left, self._left = self._left, {}
         self.on_leave(left)
         words = frozenset().union(*(told.uuids for told in left.values()))
         return Changes(words, frozenset().union(*(told.tasks for told in left.values())))
 
     def _poll(self, watched: WatchList, seconds: int) -> Changes:
-        rest = self._rest()
-        if rest > 0 or self._plenty.is_set():
+        rest = self._rhythm.rest()
+        if rest > 0 or self._rhythm.enough.is_set():
             self._stays_current(rest + _REST)
             self._gather(rest)
         self._stays_current(seconds + _REST)
@@ -293,9 +266,8 @@ class Watcher:
             update = watched.wait(0) if update.truncated else None
         self._doubt_unmet(added, words, tasks)
         self._stays_current(_REST)
-        if words or tasks or self._awaited or self._left:
-            self._told.note()
-            self._rounds.note()
+        if words or tasks or self._awaited or self._leaving.seconds is not None:
+            self._rhythm.told()
         self._plan_edit()
         return Changes(frozenset(words), frozenset(tasks))
 
@@ -306,7 +278,7 @@ class Watcher:
         self._pause(seconds)
         with self._lock:
             self._resting = False
-            self._plenty.clear()
+            self._rhythm.enough.clear()
         self._edit()
 
     def _stays_current(self, seconds: float) -> None:
@@ -315,44 +287,33 @@ class Watcher:
 
     def expect_more(self) -> None:
         """Count a VM that is about to be made, so that gathering begins with the first."""
-        self._begun.note()
-        self._coming.note()
+        self._rhythm.expect_more()
 
     def expect_end(self, vm: str) -> None:
         """Count a VM that is about to be destroyed; its details are of no interest any more."""
-        with self._lock:
-            self._leaving[vm] = self._monotonic()
+        self._leaving.expect(vm)
         with self._records.lock:
             record = self._records.ensure(vm)
             known, record.leaving, record.details_due = record.leaving, True, None
         if not known:
-            self.expect_more()
-            self._ending.note()
+            self._rhythm.expect_end()
 
     @property
     def busy(self) -> bool:
         """Whether more is going on than a few things at a time."""
-        return self._going_on() > _FEW
+        return self._rhythm.busy
 
     @property
     def making(self) -> bool:
         """Whether several VMs were begun, or ended, lately, and more may follow."""
-        return self._coming.count > 1
+        return self._rhythm.making
 
-    def _rest(self) -> float:
-        """How long to gather from now on: longer the more is going on, never for a single thing."""
-        if self.making:
-            return 0.0 if self._plenty.is_set() else self._rounds.rest()
-        if not self.busy:
-            return 0.0
-        whole = min(self._timings.gather, _SHARE * self._going_on())
-        return max(0.0, whole - self._told.since)
-
-    def _going_on(self) -> int:
+    def _open(self) -> int:
+        """How many tasks of ours run that somebody waits for, or VMs that boot."""
         with self._lock:
             late = self.ends.late
             running = sum(not it.ended and it.moid not in late for it in self._tasks.values())
-        return max(self._begun.count, running, self._details.expecting)
+        return max(running, self._details.expecting)
 
     # Taking over what is told
 
@@ -437,14 +398,7 @@ class Watcher:
         """Have the leave of a VM told, soon if we destroyed it, else at once; its words."""
         record = self._records.get(vm)
         words = record.words() if record is not None else frozenset()
-        now = self._monotonic()
-        with self._lock:
-            self._leaving.pop(vm, None)
-        if ended is None:
-            self._left_until = now
-        elif not self._left:
-            self._left_until = now + _HOLD
-        self._left[vm] = Changes(words, frozenset({ended} if ended else ()))
+        self._leaving.left(vm, words, ended)
         return words
 
     def _doubt_unmet(self, added: set[str], words: set[str], tasks: set[str]) -> None:
@@ -470,14 +424,12 @@ class Watcher:
             watched = self._list
             if watched is None or self._broken or self._wanted <= watched.members:
                 return
-            # What ends is nobody's hurry, and goes together the better the longer it rests.
-            plenty = _PLENTY + self._ending.count
-            if self._resting and len(self._wanted - watched.members) >= plenty:
-                self._plenty.set()
+            if self._resting and len(self._wanted - watched.members) >= self._rhythm.plenty:
+                self._rhythm.enough.set()
             if self._resting or self._edit_planned:
                 return
             self._edit_planned = True
-        self._later(max(self._timings.coalesce, self._rest()), self._edit_if_awake)
+        self._later(max(self._timings.coalesce, self._rhythm.rest()), self._edit_if_awake)
 
     def _edit_if_awake(self) -> None:
         """Edit, unless the feed rests: then it edits when it wakes, just before it asks."""
