@@ -10,11 +10,10 @@
 the controller right after its n-th write, whose reply is lost; a fresh one goes on.
 """
 
-import copy
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -35,6 +34,7 @@ from banlieue.sdk.kube import ApiError, Key, NotFound, Obj
 from banlieue.sdk.reconcile import Change, Context, Controller, Request, Watch
 from banlieue.sdk.testing.fakes import FakeClock, MemoryRecorder
 from banlieue.sdk.testing.memory_api import Call, MemoryApi, Moment
+from banlieue.sdk.testing.plain import clone
 from test.kit import kstatus
 from test.kit.fakeprovider import (
     CLUSTER_UID,
@@ -367,7 +367,8 @@ class ControllerWorld:
             assert not list(kstatus.faults_of(change.new)), change.new
         for controller, watch in list(self._engine.watches):
             if watch.resource == change.resource:
-                self._ask(controller, watch, copy.deepcopy(change))
+                told = replace(change, old=clone(change.old), new=clone(change.new))
+                self._ask(controller, watch, told)
         if change.resource in KINDS.values() and change.new is not None:
             self._machines_due.add((change.resource.crd_name, change.key))
 

@@ -31,6 +31,7 @@ from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from banlieue.sdk.simulated.records import ON, Latencies, Vm, default_state
 from banlieue.sdk.simulated.world import USERNAME, Json, Params, World, account
 from banlieue.sdk.testing.memory_api import Call, Moment
+from banlieue.sdk.testing.plain import clone
 from test.kit.controllerworld import ControllerWorld, ProcessKilled
 from test.kit.fakeprovider import NAMESPACE, SYSTEM
 
@@ -73,11 +74,15 @@ class Served:
     identity: str
     writable: bool = True
     reports_changes: bool = False
+    _read: tuple[Obj | None, Provider] | None = None
 
     @property
     def provider(self) -> Provider:
-        """The Provider as stored now."""
-        return Provider.from_api(self.world.api.peek(PROVIDERS, self.key) or {})
+        """The Provider as stored now; read anew when another version is."""
+        stored = self.world.api.look_at(PROVIDERS, self.key)
+        if self._read is None or self._read[0] is not stored:
+            self._read = (stored, Provider.from_api(clone(stored or {})))
+        return self._read[1]
 
     def is_backend(self, identity: str) -> bool:
         """Whether the named backend answers."""
@@ -177,7 +182,7 @@ class ServingProcess:
             for obj in self.world.api.look(SIMULATED_MACHINES)
         }
         marks = [(vm.uuid, vm.mark) for vm in self.backend.state.vms.values()]
-        if (installation := self.world.installation) is None or self._told == (claimed, marks):
+        if self._told == (claimed, marks) or (installation := self.world.installation) is None:
             return
         self._told = (claimed, marks)
         marked: Any = self.served.driver

@@ -98,7 +98,7 @@ class Model(BaseModel):
             if kind in _SCALARS:
                 shown[spelled] = value
                 continue
-            data = _writer(kind)(value)
+            data = _WRITERS[kind](value)
             if data or kept_empty or not isinstance(data, dict | list):
                 shown[spelled] = data
         return shown
@@ -154,9 +154,19 @@ _SCALARS = frozenset({str, int, float, bool, NoneType})
 _FIXED = (Enum, datetime)
 
 
-@cache
+class _Ways(dict[type, Callable[[Any], Any]]):
+    """What is done with values of a kind, found once: telling a model from others is slow."""
+
+    def __init__(self, find: Callable[[type], Callable[[Any], Any]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        way = self[kind] = self._find(kind)
+        return way
+
+
 def _copier(kind: type) -> Callable[[Any], Any]:
-    """What copies a value of that kind, found once: telling a model from others is slow."""
     if kind is list:
         return _copied_list
     if kind is dict:
@@ -166,21 +176,22 @@ def _copier(kind: type) -> Callable[[Any], Any]:
     return _itself if kind in _SCALARS or issubclass(kind, _FIXED) else copy.deepcopy
 
 
+_COPIERS = _Ways(_copier)
+
+
 def _itself(value: object) -> object:
     return value
 
 
 def _copied_list(value: list[Any]) -> list[Any]:
-    return [it if type(it) in _SCALARS else _copier(type(it))(it) for it in value]
+    return [it if type(it) in _SCALARS else _COPIERS[type(it)](it) for it in value]
 
 
 def _copied_map(value: dict[str, Any]) -> dict[str, Any]:
-    return {k: v if type(v) in _SCALARS else _copier(type(v))(v) for k, v in value.items()}
+    return {k: v if type(v) in _SCALARS else _COPIERS[type(v)](v) for k, v in value.items()}
 
 
-@cache
 def _writer(kind: type) -> Callable[[Any], Any]:
-    """What makes JSON data of a value of that kind."""
     if issubclass(kind, list | tuple):
         return _list_to_data
     if issubclass(kind, Model):
@@ -192,12 +203,15 @@ def _writer(kind: type) -> Callable[[Any], Any]:
     return _map_to_data if issubclass(kind, Mapping) else _itself
 
 
+_WRITERS = _Ways(_writer)
+
+
 def _list_to_data(value: Sequence[Any]) -> list[Any]:
-    return [it if type(it) in _SCALARS else _writer(type(it))(it) for it in value]
+    return [it if type(it) in _SCALARS else _WRITERS[type(it)](it) for it in value]
 
 
 def _map_to_data(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(k): v if type(v) in _SCALARS else _writer(type(v))(v) for k, v in value.items()}
+    return {str(k): v if type(v) in _SCALARS else _WRITERS[type(v)](v) for k, v in value.items()}
 
 
 def format_time(value: datetime) -> str:
