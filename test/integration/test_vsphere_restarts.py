@@ -56,7 +56,7 @@ def running(bench: Bench, target: VSphereTarget, *, hangs: bool) -> AnyPlan:
 def test_a_guest_that_restarts_keeps_the_boot_time(bench: Bench, target: VSphereTarget) -> None:
     plan = running(bench, target, hangs=False)
     before = bench.state(plan)
-    bench.finish(restart(bench, plan, PowerOffMode.SOFT, 20))
+    bench.finish(restart(bench, plan, PowerOffMode.SOFT, 200))
     bench.until("the guest runs again", lambda: bench.state(plan).guest.agent_connected)
     assert bench.state(plan).last_boot == before.last_boot
 

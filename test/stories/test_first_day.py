@@ -153,7 +153,9 @@ def test_an_image_is_imported_verified_and_deleted_when_unused(story: Story) -> 
         mirror.hold(after=len(content) // 2)
         story.given(_image("fresh", backend, mirror.url("fresh.img"), checksum(content)))
         story.image("fresh", lambda row: row.get("progressPercent", 0) > 0)
-        shown = story.kube.get("vmimages", "fresh")["status"]
+        shown = story.kube.wait_for(
+            "vmimages", "fresh", until=lambda obj: "progress" in obj["status"], what="summed up"
+        )["status"]
         assert (shown["readyProviders"], shown["progress"][-1]) == ("0/1", "%")
         mirror.release()
         story.image("fresh", lambda row: row["ready"])

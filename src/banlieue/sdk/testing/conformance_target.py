@@ -61,7 +61,7 @@ class ConformanceTarget(ABC):
     """
 
     backend: Backend[Any]
-    patience: float = 30.0
+    patience: float = 90.0
     """Seconds within which any work of the backend ends."""
     promptness: float = 2.0
     """Seconds within which any verb answers, however slow the work it starts."""
