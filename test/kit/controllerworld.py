@@ -365,9 +365,9 @@ class ControllerWorld:
     def _changed(self, change: Change) -> None:
         if self._running is not None and change.new is not None and change.resource in _OURS:
             assert not list(kstatus.faults_of(change.new)), change.new
+        told = replace(change, old=clone(change.old), new=clone(change.new))
         for controller, watch in list(self._engine.watches):
             if watch.resource == change.resource:
-                told = replace(change, old=clone(change.old), new=clone(change.new))
                 self._ask(controller, watch, told)
         if change.resource in KINDS.values() and change.new is not None:
             self._machines_due.add((change.resource.crd_name, change.key))

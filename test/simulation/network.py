@@ -275,6 +275,7 @@ class SimSource:
         self._network = network
         self._owner = owner
         self._feeds: list[_Feed] = []
+        self._by_kind: dict[Resource, list[_Feed]] = {}
         self._off = network.api.subscribe(self._changed)
 
     async def watch(self, stream: Stream, sink: Sink) -> None:
@@ -282,11 +283,14 @@ class SimSource:
         feed = _Feed(stream, sink)
         await self._network.travel()
         self._feeds.append(feed)
+        of_kind = self._by_kind.setdefault(stream.resource, [])
+        of_kind.append(feed)
         try:
             self._list(feed)
             await asyncio.get_running_loop().create_future()
         finally:
             self._feeds.remove(feed)
+            of_kind.remove(feed)
 
     def close(self) -> None:
         """Listen no more."""
@@ -313,8 +317,8 @@ class SimSource:
         self._put(feed, "", {})
 
     def _changed(self, change: Change) -> None:
-        for feed in self._feeds:
-            if feed.stream.resource != change.resource or feed.broken:
+        for feed in self._by_kind.get(change.resource, ()):
+            if feed.broken:
                 continue
             before, after = feed.shows(change.old), feed.shows(change.new)
             if after:

@@ -4,7 +4,6 @@ Each is a plain stand-in with the same answers; nothing that decides about a VM 
 """
 
 import asyncio
-import functools
 import marshal
 import os
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ from banlieue.api.meta import Model
 from banlieue.sdk.kube import Obj
 from banlieue.sdk.reconcile import Change, Clock
 from banlieue.sdk.runtime import cache, queue, streams
-from banlieue.sdk.simulated import world
 from banlieue.sdk.testing.memory_api import MemoryApi
 
 _WITHOUT_REFERENCES = 2
@@ -27,7 +25,6 @@ def take() -> None:
     for module in (queue, streams):
         setattr(module, _happens.__name__.strip("_"), _happens)
     setattr(Model, "from_api", classmethod(_parsed))  # noqa: B010 - a method is not to be assigned
-    world.digest = functools.lru_cache(maxsize=64)(world.digest)  # slow on purpose, elsewhere
 
 
 def _parsed(cls: type[Model], value: Mapping[str, Any]) -> Model:

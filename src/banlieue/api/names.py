@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 GROUP = "banlieue.io"
 """API group of what users and platform admins write."""
@@ -151,6 +152,7 @@ MANAGER_LEASE = f"{GROUP}/lease"
 MANAGER_EVENTS = f"{GROUP}/events"
 
 
+@lru_cache(maxsize=1024)
 def provider_manager(backend: str, provider_namespace: str, provider_name: str) -> str:
     """Name the field manager of the process that serves one Provider.
 

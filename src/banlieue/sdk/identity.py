@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 OWNER_VIRTUAL_MACHINE = "VirtualMachine"
@@ -41,7 +42,12 @@ class Owner:
     @property
     def digest(self) -> str:
         """Hex SHA-256 of the owner; what `unclaimed.owners` of a Provider lists."""
-        return hashlib.sha256(str(self).encode()).hexdigest()
+        return _digest(str(self))
+
+
+@lru_cache(maxsize=1024)
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def backend_name(owner: Owner, epoch: int) -> str:

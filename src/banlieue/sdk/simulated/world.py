@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from random import Random
 from typing import Any, Protocol
 
@@ -368,8 +369,9 @@ def _fate(rule: Rule | None) -> Fate:
     return Fate()
 
 
+@lru_cache(maxsize=64)
 def digest(salt: str, password: str) -> str:
-    """The salted digest of a password, as an account keeps it."""
+    """The salted digest of a password, as an account keeps it: slow to make, so remembered."""
     return hashlib.scrypt(password.encode(), salt=salt.encode(), n=2**10, r=8, p=1).hex()
 
 
