@@ -213,7 +213,7 @@ def test_another_template_in_the_class_is_one_rollout(
 ) -> None:
     del topology
     poked(core, kube, tenant)
-    before = plane_template(kube, tenant)
+    before, first = plane_template(kube, tenant), versions(kube, tenant)
     old = kube.get("vspheremachinetemplates", "banlieue-vsphere-control-plane", tenant)
     spec = {**old["spec"]["template"]["spec"], "folder": "k8s"}
     new = {
@@ -240,6 +240,11 @@ def test_another_template_in_the_class_is_one_rollout(
     assert after["metadata"]["name"] != before["metadata"]["name"]
     poked(core, kube, tenant)
     assert plane_template(kube, tenant)["metadata"]["name"] == after["metadata"]["name"]
+    (plane,) = [key for key in first if key[0] == "kubeadmcontrolplanes"]
+    templates = "vspheremachinetemplates"
+    others = {key: it for key, it in versions(kube, tenant).items() if key[0] != templates}
+    expected = {key: it for key, it in first.items() if key[0] != templates}
+    assert others == {**expected, plane: expected[plane] + 1}, "told once, and nobody else"
 
 
 def test_variables_reach_what_they_are_for(core: CapiManagers, kube: Kube, tenant: str) -> None:

@@ -130,6 +130,7 @@ def test_a_cluster_over_two_vcenters(
             made.scale(5, (5, 5))
             made.await_running(5, 10, NEW, ROLL_SECONDS)
         made.await_vms()
+        undisturbed(made)
 
         with world.step("deletion"):
             made.delete(GONE_SECONDS)
@@ -172,6 +173,29 @@ def described(clusterctl: Clusterctl, made: Workload) -> None:
     text = clusterctl.run("describe", "cluster", made.name, f"--namespace={made.namespace}").output
     (line,) = [it for it in text.splitlines() if "VSphereCluster" in it]
     assert line.split()[-3:-1] == ["True", "Ready"]
+
+
+def undisturbed(made: Workload) -> None:
+    """Core made each of its machines at the first attempt, left none behind, and can read us.
+
+    A write of ours between its creation and its first clean-up makes it give a machine object up.
+    """
+    kube, namespace = made.world.kube, made.namespace
+    events = kube.list("events.events.k8s.io", namespace)
+    notes = [str(it.get("note")) for it in events]
+    assert [it for it in notes if "failed to create InfraMachine" in it] == []
+
+    def all_owned() -> bool:
+        owners = {it["spec"]["infrastructureRef"]["name"] for it in made.machines()}
+        return owners == {it["metadata"]["name"] for it in kube.list(OURS, namespace)}
+
+    wait_until(all_owned, UP_SECONDS, "each machine object to have its Machine")
+    told = {
+        condition["reason"]
+        for obj in (*made.machines(), *kube.list(CLUSTERS, namespace))
+        for condition in status_of(obj)["conditions"]
+    }
+    assert "InvalidConditionReported" not in told
 
 
 def refused(clusterctl: Clusterctl, made: Workload, target: ControlPlane) -> None:
