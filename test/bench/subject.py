@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
 from test.bench.figures import Figures, per_vm, share, times
@@ -112,14 +113,18 @@ class Subject(ABC):
         stays_true(lambda: all(it.running for it in running), seconds, "all processes run")
 
     def settle(self) -> None:
-        """Wait until vCenter is left alone, but for the long poll."""
+        """Wait until nothing is written and vCenter is left alone, but for the long poll.
+
+        Events and the last writes of a status follow what they tell of.
+        """
 
         def quiet() -> bool:
-            before = without_polls(calls_at(self.vcenter))
+            spending = self.spending()
             self.pass_time(_QUIET)
-            return without_polls(calls_at(self.vcenter)) == before
+            spent = spending.stop()
+            return not spent.writes and not without_polls(spent.calls)
 
-        wait_until(quiet, self.patience, "vCenter to be left alone")
+        wait_until(quiet, self.patience, "it to be at rest")
 
     def memory(self) -> Figures:
         """MiB that the processes and the vCenter hold."""
@@ -158,6 +163,7 @@ def measure(subject: Subject, vms: int, steady: float) -> tuple[Column, Machine]
         deleted, delete = _delete(subject, watch, names)
         details = {
             "create": _details(create, vms),
+            "rest": _details(spent, vms),
             "restart": {"calls": dict(restart)},
             "delete": _details(delete, vms),
         }
@@ -178,9 +184,7 @@ def _create(subject: Subject, watch: Watch, names: Sequence[str]) -> tuple[Figur
         subject.patience,
         f"{len(names)} VMs to be ready",
     )
-    # Events and the last writes of a status follow what they tell of.
-    subject.pass_time(_LATE)
-    spent = spending.stop()
+    spent = _spent(subject, spending)
     figures = {
         **times("powered on", (at - began for at in switched_on(subject.vcenter))),
         **times("Ready", (watch.ready[name] - began for name in names)),
@@ -197,14 +201,21 @@ def _delete(subject: Subject, watch: Watch, names: Sequence[str]) -> tuple[Figur
     _at_once(subject.delete, names)
     wait_until(lambda: not watch.left(names), subject.patience, "the VMs' objects to be gone")
     seconds = time.monotonic() - began
-    subject.pass_time(_LATE)
-    spent = spending.stop()
+    spent = _spent(subject, spending)
     left = sum(not it.template for it in subject.vcenter.vms())
     return {
         "all deleted, s": seconds,
         **called("delete", spent.calls, len(names)),
         "VMs left behind": left,
     }, spent
+
+
+def _spent(subject: Subject, spending: Spending) -> Spent:
+    """What was spent until now; writes that follow what they tell of are counted, too."""
+    subject.pass_time(_LATE)
+    spent = spending.stop()
+    subject.settle()
+    return replace(spent, writes=spending.stop().writes)
 
 
 def _restart(subject: Subject) -> Counter[str]:
