@@ -150,8 +150,9 @@ def test_defaults_are_those_of_the_models(kind: type[ResourceObject]) -> None:
     spec = kind.model_fields["spec"].annotation
     assert isinstance(spec, type)
     assert issubclass(spec, Model)
+    shown_fields = structural_schema(kind)["properties"]["spec"]["properties"]
     for name, info in spec.model_fields.items():
-        rendered = structural_schema(kind)["properties"]["spec"]["properties"][info.alias or name]
+        rendered = shown_fields[info.alias or name]
         default = info.get_default(call_default_factory=True, validated_data={})
         shown = default.to_api() if isinstance(default, Model) else default
         if info.is_required() or shown in (None, [], {}):
