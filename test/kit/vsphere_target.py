@@ -245,13 +245,17 @@ class VSphereTarget(ConformanceTarget):
 
     @contextmanager
     def slow_tasks(self, seconds: float) -> Iterator[None]:
-        for method in _TASKS:
-            self.vcenter.set_delay(method, seconds, of="task")
+        delay_tasks(self.vcenter, seconds)
         try:
             yield
         finally:
-            for method in _TASKS:
-                self.vcenter.set_delay(method, 0.0, of="task")
+            delay_tasks(self.vcenter, 0.0)
+
+
+def delay_tasks(vcenter: VCSim, seconds: float) -> None:
+    """Have each task on a VM of a vCenter take that much longer from now on."""
+    for method in _TASKS:
+        vcenter.set_delay(method, seconds, of="task")
 
 
 @contextmanager
