@@ -46,9 +46,10 @@ def cluster_api(environ: Mapping[str, str] = os.environ) -> ClusterApi:
     """The version that the environment asks for by `CAPI=1.11`, else the usual one.
 
     Raises:
-        ValueError: It is none of those that are pinned.
+        SystemExit: It is none of those that are pinned; nothing can be built then.
     """
     wanted = environ.get(VARIABLE) or USUAL
     if wanted not in CLUSTER_APIS:
-        raise ValueError(f"{VARIABLE}={wanted}: there are {', '.join(sorted(CLUSTER_APIS))}")
+        known = ", ".join(sorted(CLUSTER_APIS))
+        raise SystemExit(f"the environment has {VARIABLE}={wanted}: there are {known}")
     return CLUSTER_APIS[wanted]

@@ -114,16 +114,26 @@ class Registered:
         """Apply a VirtualMachine."""
         return self.kube.apply(virtual_machine(self.namespace, name, **spec))
 
-    def ready(self, name: str, timeout: float = READY_SECONDS) -> Object:
-        """Wait until a VirtualMachine is Ready, and give it."""
-        return self.wait(name, is_ready, timeout, "Ready")
+    def ready(self, name: str, timeout: float = READY_SECONDS, *, exact: bool = False) -> Object:
+        """Wait until a VirtualMachine is Ready, and give it; `exact` as in `wait_until`."""
+        return self.wait(name, is_ready, timeout, "Ready", exact=exact)
 
     def wait(
-        self, name: str, until: Callable[[Object], object], timeout: float, what: str
+        self,
+        name: str,
+        until: Callable[[Object], object],
+        timeout: float,
+        what: str,
+        *,
+        exact: bool = False,
     ) -> Object:
         """Wait until a VirtualMachine is as asked for."""
         return self.kube.wait_for(
-            "virtualmachines", name, self.namespace, until=until, timeout=timeout, what=what
+            *("virtualmachines", name, self.namespace),
+            until=until,
+            timeout=timeout,
+            what=what,
+            exact=exact,
         )
 
     def find(self, name: str) -> Object | None:

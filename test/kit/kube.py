@@ -302,6 +302,7 @@ class Kube:
         until: Callable[[Object], object],
         timeout: float = 30.0,
         what: str = "as expected",
+        exact: bool = False,
     ) -> Object:
         """Wait until an object exists and `until` answers something true for it; returns it.
 
@@ -323,7 +324,8 @@ class Kube:
             return found if found and until(found) else None
 
         try:
-            return wait_until(look, timeout, f"{kind} {_where(namespace, name)} to be {what}")
+            awaited = f"{kind} {_where(namespace, name)} to be {what}"
+            return wait_until(look, timeout, awaited, exact=exact)
         except TimeoutError as error:
             error.add_note(f"the object: {json.dumps(_readable(last[0]), indent=1)}")
             raise

@@ -19,9 +19,16 @@ PATIENCE: Final = float(os.environ.get("BANLIEUE_TEST_PATIENCE", "3"))
 Waiting ends with its condition, so patience costs nothing but where something is broken.
 """
 
+_LONGEST_EXTRA: Final = 120.0
+
 
 class WaitTimeoutError(TimeoutError):
     """A condition did not come true in time; the message says which and what was seen last."""
+
+
+def patient(timeout: float) -> float:
+    """A timeout for a machine that is slower; not so long that what is broken takes an hour."""
+    return timeout + min(timeout * (PATIENCE - 1), _LONGEST_EXTRA)
 
 
 def wait_until(
@@ -37,7 +44,7 @@ def wait_until(
 
     Args:
         predicate: Asked again and again.
-        timeout: Seconds until giving up, times `PATIENCE`; the predicate is asked at least once.
+        timeout: Seconds until giving up, made `patient`; the predicate is asked at least once.
         what: What is awaited, to be read after "timed out after 5 s waiting for".
         retry_on: Errors that mean "not yet". All others end the wait.
         apart: Seconds between two looks, at most; more for what is dear to ask and takes long.
@@ -46,7 +53,7 @@ def wait_until(
     Raises:
         WaitTimeoutError: Nothing true came in time.
     """
-    watch = _Watch(timeout if exact else timeout * PATIENCE, what, apart)
+    watch = _Watch(timeout if exact else patient(timeout), what, apart)
     while True:
         try:
             seen = predicate()
@@ -91,7 +98,7 @@ async def wait_until_async(
     Raises:
         WaitTimeoutError: Nothing true came in time. An awaited predicate is not cut short.
     """
-    watch = _Watch(timeout * PATIENCE, what)
+    watch = _Watch(patient(timeout), what)
     while True:
         try:
             answer = predicate()

@@ -10,6 +10,7 @@ import pytest
 from banlieue.api import names
 from banlieue.api.resources import CAPI_MACHINES, CONFIG_MAPS, IP_ADDRESS_CLAIMS, PROVIDERS
 from banlieue.sdk.kube import Key, Obj
+from banlieue.sdk.provider.ports import Unreached
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from test.kit.addresspool import AddressPool
 from test.kit.capiworld import CLUSTER, CapiWorld
@@ -137,11 +138,15 @@ async def test_finalizers_that_were_stripped_in_a_pause_come_back_exactly(*, poo
 
 
 @pytest.mark.identity("2.5")
-@pytest.mark.parametrize("why", ["paused", "restored elsewhere"])
+@pytest.mark.parametrize("why", ["paused", "not reached yet", "restored elsewhere"])
 async def test_finalizers_stay_off_where_nothing_may_be_changed(why: str) -> None:
     world = await made()
+    serving = world.serving["one"]
     if why == "paused":
-        world.serving["one"].served.writable = False
+        serving.served.writable = False
+    elif why == "not reached yet":
+        # It may be paused, and its backend switched off for good.
+        serving.served = Unreached(serving.served.provider, None)  # type: ignore[assignment] # another way to be open
     else:
         config = Key(SYSTEM, names.INSTALLATION_CONFIG_MAP)
         world.api.edit(

@@ -461,7 +461,7 @@ async def test_a_pool_that_gives_another_address_then_is_told_of_until_it_is_put
     status, reason, message = world.is_ready()
     assert (status, reason) == ("True", "Ready")
     assert f"LabPool lab gave 10.0.0.11 to IPAddressClaim {name}, but 10.0.0.10 is" in message
-    assert "reserve that in the pool" in message
+    assert "reserve 10.0.0.10 in the pool it came from" in message
     assert notices(world)[1:] == [message]
     writes = len(world.api.writes())
     world.clock.advance(600.0)
@@ -495,6 +495,51 @@ async def test_a_claim_that_is_being_deleted_is_told_of_while_the_address_may_go
     await world.play()
     assert len(world.claims()) == 1
     assert world.is_ready() == ("True", "Ready", "")
+
+
+async def test_a_claim_of_an_earlier_pool_that_does_not_go_hides_nothing(
+    world: PooledWorld,
+) -> None:
+    world.add_cluster(controlPlaneEndpointPool={**world.wish, "name": "typo"})
+    await world.play()
+    (first,) = world.claims()
+    held = ["ipam.example.com/held"]
+    world.api.edit(
+        IP_ADDRESS_CLAIMS, Key.of(first), lambda it: it["metadata"].update(finalizers=held)
+    )
+    world.edit_cluster(lambda it: it["spec"].update(controlPlaneEndpointPool=world.wish))
+    await world.play()
+    assert world.cluster()["spec"]["controlPlaneEndpoint"] == FIRST
+    assert world.is_ready() == ("True", "Ready", "")
+    assert notices(world) == []
+
+    (claim,) = [it for it in world.claims() if it["metadata"]["name"] != first["metadata"]["name"]]
+    world.api.drop(IP_ADDRESS_CLAIMS, Key.of(claim))
+    world.pool.step()
+    await world.play()
+    assert len(world.claims()) == 2
+    assert list(world.pool.given.values()) == [HOST]
+
+
+async def test_an_address_that_may_go_is_told_beside_what_else_is_wrong(
+    world: PooledWorld,
+) -> None:
+    name = await drop_claim(world)
+    world.pool.step()
+    world.pool.free.remove(HOST)
+    world.edit_cluster(
+        lambda it: it["spec"].update(providerRefs=[{"namespace": SYSTEM, "name": "nobody"}])
+    )
+    await world.play()
+    status, _, message = world.is_ready()
+    assert status == "False"
+    assert "nobody" in message
+    assert f"gave 10.0.0.11 to IPAddressClaim {name}" in message
+    told = len(notices(world))
+    for _ in range(5):
+        world.clock.advance(60.0)
+        await world.play()
+    assert len(notices(world)) == told
 
 
 @pytest.mark.parametrize("how", ["paused", "no longer held"])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from banlieue.api.reasons import EventReason
-from banlieue.api.resources import PROVIDERS, VM_IMAGES
+from banlieue.api.resources import IP_ADDRESS_CLAIMS, PROVIDERS, VM_IMAGES
 from banlieue.controller.addresses import reconciler as addresses
 from banlieue.controller.clusters import kinds, templates
 from banlieue.controller.infra import machines as teardown
@@ -87,6 +87,19 @@ async def test_without_an_object_nobody_is_told() -> None:
     assert told(bench.recorder) == []
 
 
+async def test_an_object_that_is_found_later_is_told_of_then() -> None:
+    found: list[Obj] = []
+    recorder = MemoryRecorder()
+    ctx = context_for(MemoryApi(), recorder=recorder)
+    witness = Notices(ctx, "things", lambda _: found[0] if found else None)
+    for _ in range(4):
+        await witness.failed(KEY, KeyError("x"))
+    found.append(OBJ)
+    for _ in range(4):
+        await witness.failed(KEY, KeyError("x"))
+    assert len(told(recorder)) == 1
+
+
 async def failed(controller: Controller, key: Key) -> None:
     """Two passes of a controller that fail."""
     witness: Witness | None = controller.witness
@@ -98,6 +111,17 @@ async def failed(controller: Controller, key: Key) -> None:
 def by_name(found: Any, name: str) -> Controller:  # noqa: ANN401 - any role that has controllers
     (controller,) = [it for it in found.controllers() if it.name == name]
     return controller  # type: ignore[no-any-return] # as roles say it
+
+
+async def test_of_a_claim_nobody_uses_the_claim_is_told() -> None:
+    world = ControllerWorld.ready()
+    claim = {"metadata": {"namespace": NAMESPACE, "name": "left"}, "spec": {}}
+    world.api.put(IP_ADDRESS_CLAIMS, claim)
+    await world.settle()
+    key = Key(NAMESPACE, "left")
+    await failed(by_name(world.role, addresses.CONTROLLER), request_key(IP_ADDRESS_CLAIMS, key))
+    (said,) = told(world.recorder)
+    assert said.startswith(f"{NAMESPACE}/left: ")
 
 
 @pytest.mark.parametrize("name", [teardown.CONTROLLER, addresses.CONTROLLER])

@@ -355,6 +355,9 @@ async def test_renewals_are_not_in_step(rig: Rig) -> None:
 def test_times_that_allow_two_holders_are_refused() -> None:
     with pytest.raises(ValueError, match="duration > deadline > retry"):
         LeaseTimes(duration=10.0, deadline=10.0, retry=1.0)
+    with pytest.raises(ValueError, match=r"300\.0 >= duration"):
+        # Others would take over while the holder still believes in it.
+        LeaseTimes(duration=600.0, deadline=500.0, retry=10.0)
 
 
 def test_identity_is_the_pods_when_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,8 +52,8 @@ def _lease_times(options: dict[str, Any]) -> "LeaseTimes":
         return LeaseTimes(duration, deadline, retry)
     except ValueError as error:
         message = (
-            "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, and "
-            "that longer than --leader-elect-retry-period"
+            "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, that "
+            "longer than --leader-elect-retry-period, and none longer than 300 s"
         )
         raise click.UsageError(message) from error
 

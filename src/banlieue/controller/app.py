@@ -251,8 +251,13 @@ class ControllerRole:
         return Mishaps.of_kind(self.ctx, controller, kind, names.MANAGER_CONTROLLER)
 
     def _spoken_of(self, key: Key) -> Obj | None:
-        """What the user of a machine looks at: its VirtualMachine where it has one."""
+        """What the user of a machine looks at: its VirtualMachine where it has one.
+
+        Of a claim that no machine uses it is the claim.
+        """
         crd, _, name = key.name.partition("/")
+        if crd == IP_ADDRESS_CLAIMS.crd_name:
+            return self.ctx.cache.get(IP_ADDRESS_CLAIMS, Key(key.namespace, name))
         kind = next((it for it in self.services.kinds.named() if it.crd_name == crd), None)
         machine = self.ctx.cache.get(kind, Key(key.namespace, name)) if kind else None
         made_for = ((machine or {}).get("spec") or {}).get("virtualMachineRef") or {}

@@ -37,9 +37,9 @@ class Notices:
         patience = PATIENCE_WITH_API if isinstance(error, ApiError) else PATIENCE
         if failures < patience or self._told.get(key) == what:
             return
-        self._told[key] = what
         obj = self.find(key)
         if obj is not None:
+            self._told[key] = what
             # The text of the error may hold anything.
             message = (
                 f"controller {self.controller} failed at this object with {what} and tries again; "

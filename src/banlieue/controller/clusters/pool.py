@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import ipaddress
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,20 +197,32 @@ async def _reserved(
     """
     namespace = obj["metadata"]["namespace"]
     known = services.ctx.cache.list(IP_ADDRESS_CLAIMS, namespace=namespace)
-    claim = next((it for it in known if _is_mine(kind, obj, it)), None)
+    claim = _standing(services, (it for it in known if _is_mine(kind, obj, it)), host)
     if claim is None:
         if is_paused(await _live(services, owner)):
             return ""
         claim, why = await _claim(
-            services, kind, await _confirmed(services, kind, obj), pool, owner
+            services, kind, await _confirmed(services, kind, obj), pool, owner, again=host
         )
         if claim is None:
             return f"the address pool does not know that {host} is the endpoint: {why}"
-        made = f"made IPAddressClaim {claim['metadata']['name']} of endpoint {host} again"
-        services.ctx.recorder.event(
-            obj, EventReason.ADDRESS_NOT_ASSIGNED, f"{made}: it was gone", warning=True
-        )
     return await _misgiven(services, claim, pool, host)
+
+
+def _standing(services: Services, claims: Iterable[Obj], host: str) -> Obj | None:
+    """The claim that stands for an endpoint: that of its address, else one that will stay.
+
+    One that is being deleted, of a pool that was named before, may take its time.
+    """
+    cache, staying = services.ctx.cache, None
+    for claim in claims:
+        reference = ((claim.get("status") or {}).get("addressRef") or {}).get("name", "")
+        found = cache.get(IP_ADDRESSES, Key(claim["metadata"]["namespace"], reference)) or {}
+        if (found.get("spec") or {}).get("address") == host:
+            return claim
+        if not claim["metadata"].get("deletionTimestamp"):
+            staying = claim
+    return staying
 
 
 async def _misgiven(services: Services, claim: Obj, pool: EndpointPool, host: str) -> str:
@@ -237,7 +250,8 @@ async def _misgiven(services: Services, claim: Obj, pool: EndpointPool, host: st
         return ""
     return (
         f"{whose['kind']} {whose['name']} gave {given} to IPAddressClaim {name}, but {host} is the "
-        "endpoint and stays it: reserve that in the pool, which may give it to somebody else"
+        f"endpoint and stays it: reserve {host} in the pool it came from, which may give it to "
+        "somebody else"
     )
 
 
@@ -247,9 +261,18 @@ def _ready_message(cluster: InfraCluster) -> str:
 
 
 async def _claim(
-    services: Services, kind: Resource, obj: Obj, pool: EndpointPool, owner: Key
+    services: Services,
+    kind: Resource,
+    obj: Obj,
+    pool: EndpointPool,
+    owner: Key,
+    *,
+    again: str = "",
 ) -> tuple[Obj | None, str]:
-    """The claim as it is, made or put right; or why it cannot be had."""
+    """The claim as it is, made or put right; or why it cannot be had.
+
+    `again` is the endpoint whose claim was there once: that it had to be made is told.
+    """
     api, meta = services.ctx.api, obj["metadata"]
     key = Key(meta["namespace"], claim_name(meta["name"], pool))
     wanted = _wanted(kind, obj, pool, owner, key)
@@ -258,6 +281,11 @@ async def _claim(
     except NotFound:
         try:
             claim = await api.create(IP_ADDRESS_CLAIMS, wanted, manager=names.MANAGER_CONTROLLER)
+            if again:
+                made = f"made IPAddressClaim {key.name} of endpoint {again} again: it was gone"
+                services.ctx.recorder.event(
+                    obj, EventReason.ADDRESS_NOT_ASSIGNED, made, warning=True
+                )
         except AlreadyExists:
             claim = await api.get(IP_ADDRESS_CLAIMS, key)
         except NotFound:

@@ -189,7 +189,8 @@ def _ready(problems: list[Problem], complete: Finding, *endpoint_notes: str) -> 
     if not problems:
         notes = "" if complete.reason == Reason.FAILURE_DOMAINS_AVAILABLE else complete.message
         return true(kind, Reason.READY, "; ".join(filter(None, (notes, *endpoint_notes))))
-    return false(kind, problems[0][0], "; ".join(message for _, message in problems))
+    said = (*(message for _, message in problems), *endpoint_notes)
+    return false(kind, problems[0][0], "; ".join(filter(None, said)))
 
 
 def _some(words: Iterable[str]) -> str:

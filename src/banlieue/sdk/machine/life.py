@@ -4,6 +4,7 @@ Each phase answers one question. The order of writes is what survives a crash: `
 stands in the API before the first creating call, `spec.providerID` only after the VM was seen.
 """
 
+import logging
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from banlieue.sdk.machine.scope import Scope, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome, Wait
 from banlieue.sdk.phases import run_phases
 from banlieue.sdk.provider.in_use import ensure_in_use, is_in_use
+from banlieue.sdk.provider.ports import Unreached
 from banlieue.sdk.upkeep import Shortfall
 
 CREATE_TIMEOUT = 60.0
@@ -29,6 +31,8 @@ CREATE_TIMEOUT = 60.0
 
 SOON = 1.0
 """Seconds until something that changes by itself at any moment is looked at again."""
+
+log = logging.getLogger(__name__)
 
 
 async def check_backend(scope: Scope) -> Outcome:
@@ -51,9 +55,12 @@ async def hold(scope: Scope) -> Outcome:
     The finalizer came with the identity. Hands and backups take it off, and the machine object is
     then gone the moment somebody deletes it.
     """
-    lacks = scope.finalizer not in scope.machine.metadata.finalizers
+    if scope.finalizer in scope.machine.metadata.finalizers or isinstance(scope.open, Unreached):
+        # Whether a Provider that was never reached is paused or read-only is not known yet.
+        return CONTINUE
     has_identity = scope.machine.spec.instance is not None and scope.owner is not None
-    if lacks and has_identity and await may_change(scope) is CONTINUE:
+    if has_identity and await may_change(scope) is CONTINUE:
+        log.info("put the finalizer back that somebody took off", extra={"key": str(scope.key)})
         await writes.hold(scope)
     return CONTINUE
 

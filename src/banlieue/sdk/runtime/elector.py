@@ -38,6 +38,8 @@ duration leaves room for other versions. The admission policies allow providers 
 class LeaseTimes:
     """Seconds: others may take over after `duration`, we give up after `deadline` without renewal.
 
+    None is above `LONGEST`: whatever a holder wrote, others take over by then.
+
     `retry` is the pause between renewals and between attempts to acquire; a renewal that failed is
     repeated sooner.
     """
@@ -47,8 +49,8 @@ class LeaseTimes:
     retry: float = 10.0
 
     def __post_init__(self) -> None:
-        if not self.duration > self.deadline > self.retry > 0:
-            raise ValueError("lease times need duration > deadline > retry > 0")
+        if not LONGEST >= self.duration > self.deadline > self.retry > 0:
+            raise ValueError(f"lease times need {LONGEST} >= duration > deadline > retry > 0")
 
 
 @dataclass(slots=True)
