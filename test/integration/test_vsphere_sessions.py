@@ -3,6 +3,7 @@
 The machine reconciler runs in the test's process over a real driver and a simulated vCenter.
 """
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from time import monotonic
@@ -16,6 +17,7 @@ from banlieue.providers.vsphere.client.creates import Creates
 from banlieue.providers.vsphere.client.session import Timings
 from banlieue.providers.vsphere.driver import open_driver
 from banlieue.sdk.errors import NeedsOperator, Unreachable
+from banlieue.sdk.testing.conformance_target import Bench
 from test.kit.soaprules import fault
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
 from test.kit.vspherebench import VSphereBench
@@ -154,11 +156,26 @@ def test_new_credentials_take_over_while_a_task_runs(target: VSphereTarget) -> N
         },
     )
     sessions = len(vcenter.sessions())
-    with open_driver(before, creates, TIMINGS, monotonic) as old:
-        assert old.about().identity
+    vcenter.set_delay("CloneVM_Task", 2.0, of="task")
+    target.proxy.reset_counts()
+    with contextlib.ExitStack() as older:
+        old = older.enter_context(open_driver(before, creates, TIMINGS, monotonic))
+        plan = Bench(target, old).plan("rotated")
+        assert old.observe(plan.ref) is None
+        task = old.create(plan)
+        assert task is not None
         with open_driver(after, creates, TIMINGS, monotonic) as new:
             assert len(vcenter.sessions()) == sessions + 2
             assert new.about().identity == vcenter.instance_uuid
+            older.close()
+            bench = Bench(target, new)
+            bench.finish(task)
+            state = bench.ensure(plan)
+            assert [vm.mo_ref for vm in vcenter.vms() if vm.name == plan.ref.name] == [
+                state.backend_id
+            ]
+            assert target.proxy.passed["CloneVM_Task"] == 1
+            vcenter.destroy_vm(state.backend_id)
     assert len(vcenter.sessions()) == sessions, "a session was left open"
     vcenter.remove_account("rotated@vsphere.local")
 

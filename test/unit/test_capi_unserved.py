@@ -30,7 +30,8 @@ async def test_a_machine_whose_provider_is_gone_says_so_and_what_to_do() -> None
     world, _ = await lost()
     assert world.told() == ("False", "ProviderNotFound")
     said = world.says()["message"]
-    assert "make the Provider again, or replace the Machine" in said
+    assert "make it with its Secret of the same name" in said
+    assert "clusterctl move takes neither along" in said
     assert world.node()["status"]["initialization"] == {"provisioned": True}
     before = world.node()
     world.restart()

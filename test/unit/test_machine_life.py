@@ -381,6 +381,49 @@ async def test_drift_is_only_reported_when_the_policy_says_so(bench: MachineBenc
     assert bench.condition("PowerStateSynced") == ("False", "DriftDetected")
 
 
+@pytest.mark.parametrize("policy", ["Correct", "Report"])
+async def test_hardware_that_an_admin_changed_is_put_right_or_told(
+    bench: MachineBench, policy: str
+) -> None:
+    bench.make_machine(driftPolicy={"hardware": policy}, powerState="PoweredOff")
+    await bench.run()
+    wanted = bench.vms()[0].cpus
+    bench.control("set_cpus", vm=bench.vms()[0].id, cpus=wanted + 2)
+    await bench.reconciler.reconcile(MACHINE)
+    assert bench.vms()[0].cpus == wanted + 2, "somebody may be about to say why"
+    assert bench.condition("UpToDate")[0] == "False"
+    bench.clock.advance(31)
+    await bench.run()
+    if policy == "Correct":
+        assert bench.vms()[0].cpus == wanted
+        assert bench.condition("UpToDate") == ("True", "UpToDate")
+    else:
+        assert bench.vms()[0].cpus == wanted + 2
+        assert bench.condition("UpToDate") == ("False", "DriftDetected")
+        assert bench.machine()["status"]["resources"]["cpus"] == wanted + 2
+
+
+async def test_processors_an_admin_added_to_a_vm_that_runs_are_told_until_it_is_off(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine(powerOffMode="Hard")
+    await bench.run()
+    wanted = bench.vms()[0].cpus
+    bench.control("set_cpus", vm=bench.vms()[0].id, cpus=wanted + 2)
+    await bench.run()
+    assert bench.condition("UpToDate") == ("False", "DriftDetected")
+    for _ in range(3):
+        bench.clock.advance(40)
+        await bench.run()
+        assert bench.vms()[0].power == "PoweredOn"
+        assert bench.vms()[0].cpus == wanted + 2
+        assert bench.condition("UpToDate") == ("False", "RestartRequired")
+    bench.edit(powerState="PoweredOff")
+    await bench.run()
+    assert bench.vms()[0].cpus == wanted
+    assert bench.condition("UpToDate") == ("True", "UpToDate")
+
+
 async def test_a_change_that_needs_a_restart_says_so(bench: MachineBench) -> None:
     bench.make_machine()
     await bench.run()

@@ -35,7 +35,8 @@ def unserved_status(machine: Machine, provider: Key, now: datetime) -> MachineSt
         "its VM cannot be destroyed: make the Provider again, or leave the VM where it is by "
         f"spec.teardown {{mode: Release, uid: {uid}}}"
         if leaving
-        else "nobody serves the machine: make the Provider again, or replace the Machine"
+        else "nobody serves the machine: make it with its Secret of the same name (clusterctl move "
+        "takes neither along), or, where it is gone for good, replace the Machine"
     )
     message = f"Provider {provider} does not exist, so {remedy}"
     status = machine.status.model_copy(deep=True)
