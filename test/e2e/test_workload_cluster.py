@@ -132,6 +132,11 @@ def test_a_cluster_over_two_vcenters(
         made.await_vms()
         undisturbed(made)
 
+        with world.step("3 control planes and 2 workers again"):
+            made.scale(3, (1, 1))
+            made.await_running(3, 2, NEW, ROLL_SECONDS)
+        made.await_vms()
+
         with world.step("deletion"):
             made.delete(GONE_SECONDS)
         assert world.vms() == []
