@@ -57,7 +57,9 @@ def measure(count: int, directory: Path) -> dict[str, Figures]:
         since = ground.plane.audit_position()
         first = {it["metadata"]["uid"] for it in made.machines()}
         running = _running_times(made, first, count)
-        found = {"times": {**times("Running", running), **_ours(made, first)}}
+        given_up = _given_up(made)
+        found = {"creations that core gave up": {"machines": float(given_up)}}
+        found |= {"times": {**times("Running", running), **_ours(made, first)}}
         found |= _writes(ground.plane, since, count)
         made.await_vms()
         made.delete(_SECONDS)
@@ -78,6 +80,14 @@ def _running_times(made: Workload, first: set[str], count: int) -> list[float]:
 
     wait_until(all_run, _SECONDS, f"{count} Machines to run", apart=_APART_SECONDS)
     return list(seen.values())
+
+
+def _given_up(made: Workload) -> int:
+    """Machines of ours that core made anew, since one was written to before it was done."""
+    events = made.world.kube.list("events.events.k8s.io", made.namespace)
+    notes = [str(it.get("note")) for it in events]
+    failed = [it for it in notes if "failed to create InfraMachine" in it]
+    return sum("failed to compute" not in it for it in failed)
 
 
 def _ours(made: Workload, first: set[str]) -> Figures:
