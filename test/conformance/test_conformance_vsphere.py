@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def vcenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
     with vsphere_target(tmp_path_factory.mktemp("vcsim")) as target:
+        target.use_the_role()
         yield target
 
 

@@ -44,6 +44,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
     with furnished(tmp_path_factory.mktemp("vcsim")) as target:
+        target.use_the_role()
         yield target
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from pydantic import SecretStr
 from pyVmomi import vim
 
@@ -26,6 +27,7 @@ from test.kit import guestdata
 from test.kit.imagefiles import ova
 from test.kit.soapproxy import SoapProxy
 from test.kit.soaprules import drop_reply
+from test.kit.stack import ROOT
 from test.kit.taps import Words, calls_of, words_of
 from test.kit.vcsim import VCSim
 from test.kit.vcsim_values import FirstBoot, Machine
@@ -35,6 +37,8 @@ from test.kit.vsphere_rest import VSphereRest
 WRONG_PASSWORD: Final = "wrong-0815-password"
 NOBODY: Final = "https://127.0.0.1:1/sdk"
 """An endpoint where nobody listens."""
+
+_ROLE: Final = ROOT / "config" / "vsphere" / "role.yaml"
 
 TEMPLATE: Final = "ubuntu"
 _TASKS: Final = (
@@ -65,7 +69,16 @@ class VSphereTarget(ConformanceTarget):
         self.backend = backend
         self.vcenter = vcenter
         self.proxy = proxy
+        self.account = vcenter.username
         self.secrets = (vcenter.password, WRONG_PASSWORD)
+
+    def use_the_role(self) -> None:
+        """Log in as an account that has what `role.yaml` lists for all we can do, and no more."""
+        self.account = "banlieue@vsphere.local"
+        self.vcenter.set_account(self.account, self.vcenter.password)
+        parts = yaml.safe_load(_ROLE.read_text(encoding="utf-8"))
+        groups = [group for part in parts.values() for group in part.values()]
+        self.vcenter.permit(self.account, "", [name for group in groups for name in group])
 
     # Connecting
 
@@ -84,7 +97,7 @@ class VSphereTarget(ConformanceTarget):
             provider_name="vsphere",
             endpoints=(endpoint,),
             credentials={
-                "username": SecretStr(self.vcenter.username),
+                "username": SecretStr(self.account),
                 "password": SecretStr(password),
             },
             capabilities=self.capabilities,
@@ -223,11 +236,11 @@ class VSphereTarget(ConformanceTarget):
 
     @contextmanager
     def hidden(self, vm: str) -> Iterator[None]:
-        self.vcenter.hide(self.vcenter.username, vm)
+        self.vcenter.hide(self.account, vm)
         try:
             yield
         finally:
-            self.vcenter.clear_permissions(self.vcenter.username, vm)
+            self.vcenter.clear_permissions(self.account, vm)
 
     @contextmanager
     def other_identity(self) -> Iterator[None]:

@@ -146,16 +146,53 @@ def _register(found: Walled) -> None:
             )
         )
         kube.apply(secret(TENANT, name, **{"user-data": f"of {name}"}))
-    wait_until(lambda: _in_force(found), 30, "the policies to be in force")
+    _await_policies(found)
 
 
-def _in_force(found: Walled) -> bool:
-    """Whether the policies that come last refuse what they should."""
-    try:
-        found.almighty("banlieue-operator").create(secret(TENANT, "probe"), dry_run=True)
-    except KubeError as error:
-        return "the operator may not write /secrets" in error.message
-    return False
+def _await_policies(found: Walled) -> None:
+    """Wait until all policies are in force.
+
+    The API server takes up at once what it has been told of, in the order it was told: one that
+    came after all others stands for them.
+    """
+    group, name = "admissionregistration.k8s.io/v1", f"last-of-{found.namespace}"
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["configmaps"],
+        "resourceNames": [name],
+    }
+    policy: Object = {
+        "apiVersion": group,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "false", "message": "the last one is in force"}],
+        },
+    }
+    bound: Object = {
+        "apiVersion": group,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    probe = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+
+    def refuses() -> bool:
+        try:
+            found.kube.create(probe, TENANT, dry_run=True)
+        except KubeError as error:
+            return "the last one is in force" in error.message
+        return False
+
+    found.kube.apply(policy)
+    found.kube.apply(bound)
+    wait_until(refuses, 30, "the policies to be in force")
+    found.kube.delete("validatingadmissionpolicybindings", name)
+    found.kube.delete("validatingadmissionpolicies", name)
 
 
 def account(namespace: str, name: str) -> Object:
