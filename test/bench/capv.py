@@ -26,7 +26,6 @@ from test.kit.process import Process
 from test.kit.tools import tool
 from test.kit.vcsim import VCSim
 from test.kit.vcsim_values import Machine
-from test.kit.vsphere_target import delay_tasks
 from test.kit.waiting import wait_until
 from test.kit.yaml_text import yaml_documents
 
@@ -142,11 +141,10 @@ class Capv(Subject):
 
 
 def measure_capv(
-    vms: int, steady: float, like: Machine, directory: Path, patience: float, *, task: float
+    vms: int, steady: float, like: Machine, directory: Path, patience: float
 ) -> Column:
     """Figures and details of CAPV; raises ToolError when it is not built."""
     with Capv.fresh(like, directory, patience) as capv:
-        delay_tasks(capv.vcenter, task)
         return measure(capv, vms, steady)[0]
 
 

@@ -26,7 +26,7 @@ from test.bench.processes import cpu
 from test.bench.subject import Column
 from test.kit.feed import Feed
 from test.kit.vcsim_values import Machine
-from test.kit.vsphere_target import VSphereTarget, delay_tasks, vsphere_target
+from test.kit.vsphere_target import VSphereTarget, vsphere_target
 from test.kit.waiting import wait_until
 
 _CALLS: Final = 8
@@ -44,9 +44,7 @@ class Direct(VSphereTarget):
         return replace(super().connection(), endpoints=(self.vcenter.url,))
 
 
-def measure_driver(
-    vms: int, like: Machine, directory: Path, patience: float, *, task: float
-) -> Column:
+def measure_driver(vms: int, like: Machine, directory: Path, patience: float) -> Column:
     """VMs that resemble another one, made together by the driver in this process.
 
     Args:
@@ -54,10 +52,8 @@ def measure_driver(
         like: A VM of an installation.
         directory: Where files go.
         patience: Seconds to wait for a step.
-        task: Seconds that each task of the vCenter takes beyond its own.
     """
     with vsphere_target(directory) as found:
-        delay_tasks(found.vcenter, task)
         target = Direct(found.vcenter, found.proxy)
         with contextlib.ExitStack() as stack:
             opened = stack.enter_context(BACKEND.connect(target.connection()))

@@ -15,26 +15,21 @@ from test.bench.rawvms import Order
 from test.kit.stack import ROOT
 from test.kit.vcsim import VCSim
 from test.kit.vcsim_values import Machine
-from test.kit.vsphere_target import delay_tasks
 
 
-def measure_raw(
-    vms: int, like: Machine, directory: Path, *, task: float, on_in_clone: bool
-) -> dict[str, Any]:
+def measure_raw(vms: int, like: Machine, directory: Path, *, on_in_clone: bool) -> dict[str, Any]:
     """The same VMs by the raw script on a fresh vCenter.
 
     Args:
         vms: How many.
         like: A VM of ours, which theirs resemble.
         directory: Where files go.
-        task: Seconds that each task of the vCenter takes beyond its own.
         on_in_clone: Whether the clone call switches the VM on.
 
     Raises:
         RuntimeError: The script ended; its last words are in its log.
     """
     with VCSim(directory) as vcenter, _script(directory) as script:
-        delay_tasks(vcenter, task)
         order = Order(
             url=vcenter.url,
             ca_pem=vcenter.ca_pem,

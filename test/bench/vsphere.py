@@ -37,7 +37,7 @@ from test.kit.tools import tool
 from test.kit.vcsim import VCSim
 from test.kit.vcsim_control import ControlError
 from test.kit.vcsim_values import Machine
-from test.kit.vsphere_target import delay_tasks, vsphere_target
+from test.kit.vsphere_target import vsphere_target
 
 OURS: Final = "banlieue"
 DRIVER: Final = "its driver"
@@ -99,38 +99,31 @@ class Installation(Subject):
 
 
 def measure_ours(
-    vms: int, steady: float, directory: Path, patience: float, *, task: float
+    vms: int, steady: float, directory: Path, patience: float
 ) -> tuple[Column, Machine]:
     """banlieue: figures and details, and what a VM of ours looks like at vCenter."""
     with Installation.fresh(directory, patience) as ours:
-        delay_tasks(ours.vcenter, task)
         return measure(ours, vms, steady)
 
 
-def run(vms: int, steady: float, patience: float, *, task: float, peer: bool) -> dict[str, Any]:
+def run(vms: int, steady: float, patience: float, *, peer: bool) -> dict[str, Any]:
     """Everything of one size; who could not be measured has an `error` instead of figures."""
     columns: dict[str, Column] = {}
     like: list[Machine] = []
 
     def ours(directory: Path) -> Column:
-        column, machine = measure_ours(vms, steady, directory, patience, task=task)
+        column, machine = measure_ours(vms, steady, directory, patience)
         like.append(machine)
         return column
 
     columns[OURS] = column_of(ours)
     if like:
-        columns[DRIVER] = column_of(
-            lambda it: measure_driver(vms, like[0], it, patience, task=task)
-        )
+        columns[DRIVER] = column_of(lambda it: measure_driver(vms, like[0], it, patience))
     for name, on_in_clone in RAW.items() if like else ():
-        columns[name] = column_of(
-            partial(measure_raw, vms, like[0], task=task, on_in_clone=on_in_clone)
-        )
+        columns[name] = column_of(partial(measure_raw, vms, like[0], on_in_clone=on_in_clone))
     if peer and like:
         columns[capv.name()] = column_of(
-            lambda directory: capv.measure_capv(
-                vms, steady, like[0], directory, patience, task=task
-            )
+            lambda directory: capv.measure_capv(vms, steady, like[0], directory, patience)
         )
     figures = {name: column.get("figures", {}) for name, column in columns.items()}
     ratios = {who: ratio for who in columns if (ratio := over_raw(figures, who)) is not None}
@@ -193,9 +186,6 @@ def main() -> int:
     parser.add_argument("--vms", type=sizes, default=[1, 50, 200])
     parser.add_argument("--steady", type=float, default=60.0, help="seconds at rest to look at")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds to wait for a step")
-    parser.add_argument(
-        "--task", type=float, default=0.0, help="seconds each task of the vCenter takes longer"
-    )
     parser.add_argument("--output", type=Path, default=Path("out/bench/vsphere.json"))
     parser.add_argument("--capv", action="store_true", help="Cluster API's vSphere provider, too")
     options = parser.parse_args()
@@ -205,11 +195,10 @@ def main() -> int:
         except ToolError as error:
             parser.error(str(error))
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"cpus": os.cpu_count(), "steady_seconds": options.steady}
-    found |= {"task_seconds": options.task, "sizes": []}
+    found: dict[str, Any] = {"cpus": os.cpu_count(), "steady_seconds": options.steady, "sizes": []}
     for vms in options.vms:
         load, began = os.getloadavg()[0], time.monotonic()
-        one = run(vms, options.steady, options.patience, task=options.task, peer=options.capv)
+        one = run(vms, options.steady, options.patience, peer=options.capv)
         one |= {"load_before": round(load, 2), "took_seconds": round(time.monotonic() - began, 1)}
         found["sizes"].append(one)
         # Written each time: what was measured stays when a later size is interrupted.

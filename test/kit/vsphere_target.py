@@ -258,17 +258,13 @@ class VSphereTarget(ConformanceTarget):
 
     @contextmanager
     def slow_tasks(self, seconds: float) -> Iterator[None]:
-        delay_tasks(self.vcenter, seconds)
+        for method in _TASKS:
+            self.vcenter.set_delay(method, seconds, of="task")
         try:
             yield
         finally:
-            delay_tasks(self.vcenter, 0.0)
-
-
-def delay_tasks(vcenter: VCSim, seconds: float) -> None:
-    """Have each task on a VM of a vCenter take that much longer from now on."""
-    for method in _TASKS:
-        vcenter.set_delay(method, seconds, of="task")
+            for method in _TASKS:
+                self.vcenter.set_delay(method, 0.0, of="task")
 
 
 @contextmanager
