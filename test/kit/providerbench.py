@@ -1,6 +1,9 @@
 import base64
+from collections.abc import Callable
 from random import Random
 from typing import Any
+
+import pytest
 
 from banlieue.api import names
 from banlieue.api.resources import (
@@ -19,6 +22,7 @@ from banlieue.sdk.provider.leases import ProviderLeases
 from banlieue.sdk.provider.reconciler import CONTROLLER, ProviderReconciler
 from banlieue.sdk.provider.sessions import ProviderSessions
 from banlieue.sdk.reconcile import Change, Request, Result
+from banlieue.sdk.testing import scripted
 from banlieue.sdk.testing.fakes import (
     FakeClock,
     FakeLease,
@@ -29,7 +33,12 @@ from banlieue.sdk.testing.fakes import (
     context_for,
 )
 from banlieue.sdk.testing.memory_api import MemoryApi
-from banlieue.sdk.testing.scripted import MACHINES, ScriptedEndpoint, scripted_backend
+from banlieue.sdk.testing.scripted import (
+    MACHINES,
+    ScriptedDriver,
+    ScriptedEndpoint,
+    scripted_backend,
+)
 from test.kit import kstatus
 
 KEY = Key("ns", "prod")
@@ -183,3 +192,12 @@ def marked_vm(
     return MachineState(
         f"{name}-x", uuid, f"vm-{uuid}", mark, PowerState.POWERED_ON, failure_domain="d1"
     )
+
+
+def able(monkeypatch: pytest.MonkeyPatch, **powers: Callable[..., object]) -> None:
+    """Have scripted drivers opened from now on can more.
+
+    A class of their own: what the class of all others once could is remembered of it for good by
+    checks of protocols.
+    """
+    monkeypatch.setattr(scripted, "ScriptedDriver", type("Able", (ScriptedDriver,), powers))

@@ -6,7 +6,7 @@ import pytest
 
 from banlieue.sdk.driver import FailureDomain
 from banlieue.sdk.testing.scripted import ScriptedDriver
-from test.kit.providerbench import ProviderBench
+from test.kit.providerbench import ProviderBench, able
 
 ONE = FailureDomain("d1", ("dc1", "one"), storage_classes=("gold",))
 TWO = FailureDomain("d2", ("dc1", "two"), storage_classes=("gold",), raw={"cluster": "two"})
@@ -16,7 +16,6 @@ TWO = FailureDomain("d2", ("dc1", "two"), storage_classes=("gold",), raw={"clust
 async def bench() -> AsyncIterator[ProviderBench]:
     made = ProviderBench()
     made.endpoint.domains = (ONE, TWO)
-    await made.run()
     yield made
     await made.stop()
 
@@ -35,7 +34,8 @@ async def test_a_hidden_domain_stays_and_takes_no_new_machines(
         asked.append(ids)
         return ids
 
-    monkeypatch.setattr(ScriptedDriver, "hidden_domains", hidden_domains, raising=False)
+    able(monkeypatch, hidden_domains=hidden_domains)
+    await bench.run()
     before = bench.provider.status.failure_domains
     bench.endpoint.domains = (ONE,)
     await bench.run_for(400)
@@ -56,7 +56,8 @@ async def test_a_hidden_domain_stays_and_takes_no_new_machines(
 async def test_a_domain_that_is_gone_goes(
     bench: ProviderBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ScriptedDriver, "hidden_domains", lambda *_: (), raising=False)
+    able(monkeypatch, hidden_domains=lambda *_: ())
+    await bench.run()
     bench.endpoint.domains = (ONE,)
     await bench.run_for(400)
     assert shown(bench) == {"prod-dc1-one": True}

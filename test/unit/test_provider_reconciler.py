@@ -14,12 +14,12 @@ from banlieue.sdk.errors import NeedsOperator, Transient, Unreachable
 from banlieue.sdk.identity import Owner
 from banlieue.sdk.kube import Forbidden
 from banlieue.sdk.testing.memory_api import Call, Moment
-from banlieue.sdk.testing.scripted import ScriptedDriver
 from test.kit.providerbench import (
     CREDENTIALS,
     KEY,
     PASSWORD,
     ProviderBench,
+    able,
     instance,
     provider_spec,
 )
@@ -35,7 +35,7 @@ async def bench() -> AsyncIterator[ProviderBench]:
 async def test_moves_are_offered_where_the_driver_can_tell_of_them(
     bench: ProviderBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ScriptedDriver, "write_mark", lambda *_: None, raising=False)
+    able(monkeypatch, write_mark=lambda *_: None)
     await bench.run()
     assert "move" in bench.provider.status.spec_features
 
