@@ -55,34 +55,37 @@ _OPTIONS = (
 )
 
 
+def _seconds(what: str, variable: str, default: float, text: str) -> Callable[[F], F]:
+    return click.option(
+        f"--leader-elect-{what}",
+        variable,
+        type=click.FloatRange(min=1),
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help=text,
+    )
+
+
 _LEADER_OPTIONS = (
-    click.option(
-        "--leader-elect-lease-duration",
+    _seconds(
+        "lease-duration",
         "lease_duration",
-        type=click.FloatRange(min=1),
-        default=60,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long others wait for a silent holder before they take over.",
+        60,
+        "How long others wait for a silent holder before they take over; 300 at most.",
     ),
-    click.option(
-        "--leader-elect-renew-deadline",
+    _seconds(
+        "renew-deadline",
         "lease_deadline",
-        type=click.FloatRange(min=1),
-        default=40,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long a holder that cannot renew goes on before it ends; an outage of the API "
-        "server that is shorter goes by unnoticed.",
+        40,
+        "How long a holder that cannot renew goes on before it ends; an outage of the API server "
+        "that is shorter goes by unnoticed.",
     ),
-    click.option(
-        "--leader-elect-retry-period",
+    _seconds(
+        "retry-period",
         "lease_retry",
-        type=click.FloatRange(min=1),
-        default=10,
-        show_default=True,
-        metavar="SECONDS",
-        help="Pause between renewals and between attempts to take over.",
+        10,
+        "Pause between renewals and between attempts to take over.",
     ),
 )
 
