@@ -109,7 +109,7 @@ async def _ask(
     claim, waits = await _claim(services, kind, obj, pool, owner)
     if claim is None:
         return Pooled(obj, waits, RETRY_SECONDS)
-    reference = ((claim.get("status") or {}).get("addressRef") or {}).get("name")
+    reference = _reference_to_address(claim)
     if not reference:
         return Pooled(obj, _pending(claim, pool))
     address = await _address(services, claim, reference)
@@ -214,15 +214,24 @@ def _standing(services: Services, claims: Iterable[Obj], host: str) -> Obj | Non
 
     One that is being deleted, of a pool that was named before, may take its time.
     """
-    cache, staying = services.ctx.cache, None
+    staying = None
     for claim in claims:
-        reference = ((claim.get("status") or {}).get("addressRef") or {}).get("name", "")
-        found = cache.get(IP_ADDRESSES, Key(claim["metadata"]["namespace"], reference)) or {}
-        if (found.get("spec") or {}).get("address") == host:
+        if _known_address(services, claim) == host:
             return claim
         if not claim["metadata"].get("deletionTimestamp"):
             staying = claim
     return staying
+
+
+def _reference_to_address(claim: Obj) -> str:
+    return str(((claim.get("status") or {}).get("addressRef") or {}).get("name") or "")
+
+
+def _known_address(services: Services, claim: Obj) -> str:
+    """The address of a claim as far as the cache knows; empty when it does not."""
+    key = Key(claim["metadata"]["namespace"], _reference_to_address(claim))
+    found = services.ctx.cache.get(IP_ADDRESSES, key) or {}
+    return str((found.get("spec") or {}).get("address", ""))
 
 
 async def _misgiven(services: Services, claim: Obj, pool: EndpointPool, host: str) -> str:
@@ -233,17 +242,14 @@ async def _misgiven(services: Services, claim: Obj, pool: EndpointPool, host: st
             f"IPAddressClaim {name} is being deleted while {host} is the endpoint: the pool may "
             "give it to somebody else; the claim is made again"
         )
-    reference = ((claim.get("status") or {}).get("addressRef") or {}).get("name")
+    reference = _reference_to_address(claim)
     if not reference:
         refused = any(
             (it.get("type"), it.get("status")) == ("Ready", "False")
             for it in (claim.get("status") or {}).get("conditions") or ()
         )
         return f"nobody keeps {host} for this cluster: {_pending(claim, pool)}" if refused else ""
-    cached = (
-        services.ctx.cache.get(IP_ADDRESSES, Key(claim["metadata"]["namespace"], reference)) or {}
-    )
-    if (cached.get("spec") or {}).get("address") == host:
+    if _known_address(services, claim) == host:
         return ""
     given = await _address(services, claim, reference)
     if given in {None, host}:
