@@ -9,13 +9,13 @@ Kinds have to be installed before. The API server may be stopped and started mea
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from banlieue.api.names import GROUP, LABEL_MACHINE_KIND
-from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube, KubeError, Object, WatchEvent
 from test.kit.statusrules import difference, faults_between, faults_of, is_ours
 from test.kit.waiting import WaitTimeoutError, wait_until
@@ -49,6 +49,14 @@ class Finding:
         return f"{self.where}: {self.fault}\n{self.change}"
 
 
+class Reached(Protocol):
+    """An API server somebody has a kubeconfig for."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """That of an administrator."""
+
+
 class StatusWatch:
     """Watches VirtualMachines, Providers and every machine kind that is installed.
 
@@ -56,10 +64,16 @@ class StatusWatch:
         findings: What should not have been, in the order it was seen.
     """
 
-    def __init__(self, control_plane: ControlPlane) -> None:
-        self._kube = Kube(control_plane.kubeconfig, user_agent="banlieue-status-watch")
+    def __init__(self, server: Reached, more: Sequence[str] = ()) -> None:
+        """Describe it; the `with` block begins and ends it.
+
+        Args:
+            server: Where.
+            more: Kinds besides, such as `vsphereclusters`.
+        """
+        self._kube = Kube(server.kubeconfig, user_agent="banlieue-status-watch")
         self.findings: list[Finding] = []
-        self._kinds: tuple[str, ...] = ()
+        self._kinds: tuple[str, ...] = tuple(more)
         self._threads: list[threading.Thread] = []
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -73,7 +87,7 @@ class StatusWatch:
             "customresourcedefinitions", label_selector=f"{LABEL_MACHINE_KIND}=true"
         )
         machines = [crd["metadata"]["name"] for crd in crds]
-        self._kinds = (f"virtualmachines.{GROUP}", f"providers.{GROUP}", *machines)
+        self._kinds = (f"virtualmachines.{GROUP}", f"providers.{GROUP}", *machines, *self._kinds)
         for kind in self._kinds:
             thread = threading.Thread(target=self._follow, args=(kind,), daemon=True)
             thread.start()
