@@ -81,6 +81,7 @@ def seed(**more: Any) -> Bootstrap:  # noqa: ANN401 - fields of a Bootstrap
     return Bootstrap(**{"user_data": SecretBytes(USER_DATA.encode()), **more})
 
 
+HOST_KEY = "ssh/ssh_host_ed25519_key.pub"
 OWN_NETWORK = (
     "version: 2\nethernets: {ens192: {dhcp4: true}}\n",
     "network:\n  version: 2\n  ethernets: {ens192: {dhcp4: true}}\n",
@@ -293,7 +294,7 @@ def planned(bench: Bench, **more: Any) -> AnyPlan:  # noqa: ANN401 - fields of a
     return replace(made, nics=nics, bootstrap=seed(ssh_authorized_keys=KEYS, **more))
 
 
-@pytest.mark.identity("11.2")
+@pytest.mark.identity("11.2", "11.3")
 def test_cloud_init_finds_the_same_instance_after_the_secrets_are_gone(bench: Bench) -> None:
     made = planned(bench)
     state = ready(bench, made)
@@ -318,6 +319,22 @@ def test_cloud_init_finds_the_same_instance_after_the_secrets_are_gone(bench: Be
     guest = first(bench, made)
     assert (guest.instances, guest.boots, guest.runs) == (1, 3, 1)
     assert bench.state(made).guest.hostname == made.hostname
+    stays_the_same_guest(had, left, options(bench, made))
+
+
+def stays_the_same_guest(first: dict[str, str], *later: dict[str, str]) -> None:
+    """cloud-init boots with the secrets, twice without them, and once as if nothing had been kept.
+
+    The last boot shows what the metadata is kept for.
+    """
+    before, *after, lost = cloudinit.boot(first, *later, {})
+    for boot in after:
+        assert boot == before, "another instance, address, host key or machine id"
+    assert len(before.disk["machine-id"]) == 32
+    assert "address 10.40.0.7/24" in "".join(before.disk.values())
+    assert before.runs == ("ran",), "modules that run once per instance"
+    assert (lost.instance_id, lost.runs) == ("iid-datasource-none", ("ran", "ran"))
+    assert lost.disk[HOST_KEY] != before.disk[HOST_KEY]
 
 
 def test_a_boot_that_is_interrupted_finds_its_data_again(

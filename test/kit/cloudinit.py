@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -52,6 +52,21 @@ class Reading:
     template: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What one boot left on the disk of a guest.
+
+    Attributes:
+        instance_id: What cloud-init took itself for.
+        disk: What is under `/etc`, by path: host keys, network of each renderer, machine id.
+        runs: What modules that run once per instance have done since the disk is there.
+    """
+
+    instance_id: str
+    disk: Mapping[str, str]
+    runs: tuple[str, ...]
+
+
 class CloudInitError(AssertionError):
     """cloud-init is not there, or failed at what it was given."""
 
@@ -59,14 +74,30 @@ class CloudInitError(AssertionError):
 def read(*extra_configs: Mapping[str, str]) -> tuple[Reading, ...]:
     """Have cloud-init's VMware datasource read the keys of VMs, and render what it found.
 
-    It runs as nobody where that can be, so that it writes nowhere but where it is told to.
+    Raises:
+        CloudInitError: cloud-init is not installed, or fails.
+    """
+    return tuple(map(_reading, _asked(extra_configs, boots=False)))
+
+
+def boot(*extra_configs: Mapping[str, str]) -> tuple[Boot, ...]:
+    """Boot one guest again and again, each time with these keys; what its disk holds after each.
+
+    cloud-init's own stages run over a disk that stays, with its module for SSH host keys and those
+    that run commands; `/run` is empty at each boot. What is before it, and after, is left out.
 
     Raises:
         CloudInitError: cloud-init is not installed, or fails.
     """
+    told = _asked(extra_configs, boots=True)
+    return tuple(Boot(it["instanceId"], it["disk"], tuple(it["runs"].splitlines())) for it in told)
+
+
+def _asked(extra_configs: Iterable[Mapping[str, str]], *, boots: bool) -> Any:  # noqa: ANN401 - JSON
+    """Have the program run as nobody where that can be: it writes only where it is told to."""
     with tempfile.TemporaryDirectory() as directory:
         environments = [environment(it) for it in extra_configs]
-        asked = {"environments": environments, "directory": directory}
+        asked = {"environments": environments, "directory": directory, "boots": boots}
         harmless: dict[str, Any] = {}
         if os.geteuid() == 0:
             os.chown(directory, _NOBODY, _NOBODY)
@@ -85,7 +116,7 @@ def read(*extra_configs: Mapping[str, str]) -> tuple[Reading, ...]:
     if run.returncode:
         _check_installed()
         raise CloudInitError(f"cloud-init failed:\n{run.stderr[-4000:]}")
-    return tuple(map(_reading, json.loads(run.stdout)))
+    return json.loads(run.stdout)
 
 
 def _reading(told: Mapping[str, Any]) -> Reading:
