@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 from banlieue.sdk.simulated.world import PASSWORD, USERNAME
 from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
@@ -35,6 +34,7 @@ from test.kit.managementcluster import (
 )
 from test.kit.stack import credentials, provider
 from test.kit.waiting import wait_until
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 pytest_plugins = ["test.kit.fixtures_clusterctl"]
@@ -306,7 +306,7 @@ def test_what_is_generated_is_accepted(
     made = replace(clusterctl, variables=template_values(flavor)).run(
         "generate", "cluster", "made", "--infrastructure=banlieue", *flags
     )
-    for found in yaml.safe_load_all(made.output):
+    for found in yaml_documents(made.output):
         client.create(found, dry_run=True)
 
 

@@ -14,6 +14,7 @@ from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
 from hack.cluster.clusterapi.install import OUR_IMAGE, kept_repository, release
 from hack.cluster.clusterapi.repository import CONFIGURATION, PROVIDER, add_release
 from test.kit.managementcluster import FLAVORS, NAMESPACE, VERSION, template_values
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.e2e
 
@@ -51,7 +52,7 @@ def clusterctl(repository: Path) -> Clusterctl:
 
 def generated(clusterctl: Clusterctl, *flags: str) -> list[Object]:
     answer = clusterctl.run("generate", "provider", "--infrastructure=banlieue", *flags)
-    return list(yaml.safe_load_all(answer.output))
+    return yaml_documents(answer.output)
 
 
 def of_kind(objects: list[Object], kind: str) -> list[Object]:
@@ -64,7 +65,7 @@ def release_folder(repository: Path, version: str = VERSION) -> Path:
 
 def test_our_release_is_taken_as_it_is(clusterctl: Clusterctl) -> None:
     text = (release_folder(clusterctl.repository) / "infrastructure-components.yaml").read_text()
-    shipped = [(found["kind"], found["metadata"]["name"]) for found in yaml.safe_load_all(text)]
+    shipped = [(found["kind"], found["metadata"]["name"]) for found in yaml_documents(text)]
     made = [(found["kind"], found["metadata"]["name"]) for found in generated(clusterctl)]
     assert made == shipped
     assert made[0] == ("Namespace", NAMESPACE)
@@ -197,7 +198,7 @@ def test_nothing_is_left_to_be_substituted(clusterctl: Clusterctl) -> None:
 
 @pytest.mark.parametrize("flavor", FLAVORS)
 def test_a_cluster_is_made_of_what_the_template_asks_for(repository: Path, flavor: str) -> None:
-    objects = list(yaml.safe_load_all(template(repository, flavor)))
+    objects = yaml_documents(template(repository, flavor))
     (cluster,) = of_kind(objects, "Cluster")
     assert cluster["metadata"]["name"] == "made"
     assert {found["metadata"]["namespace"] for found in objects} == {"tenant"}
@@ -237,7 +238,7 @@ def test_lists_are_given_as_yaml(repository: Path, flavor: str) -> None:
         "BANLIEUE_PROVIDER_REFS": "[{namespace: vcenters, name: vc-a}]",
     }
     text = template(repository, flavor, {**template_values(flavor), **given})
-    objects = list(yaml.safe_load_all(text))
+    objects = yaml_documents(text)
     (cluster,) = of_kind(objects, "Cluster")
     if "topology" in cluster["spec"]:
         variables = {it["name"]: it["value"] for it in cluster["spec"]["topology"]["variables"]}
@@ -256,7 +257,7 @@ def test_lists_are_given_as_yaml(repository: Path, flavor: str) -> None:
 
 
 def test_a_class_comes_with_the_cluster_that_uses_it(repository: Path) -> None:
-    objects = list(yaml.safe_load_all(template(repository, "topology")))
+    objects = yaml_documents(template(repository, "topology"))
     (cluster,) = of_kind(objects, "Cluster")
     names = [found["metadata"]["name"] for found in of_kind(objects, "ClusterClass")]
     assert names == [cluster["spec"]["topology"]["classRef"]["name"]]

@@ -30,6 +30,7 @@ from test.kit.stack import (
     vm_image,
 )
 from test.kit.waiting import wait_until
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.e2e
 
@@ -116,7 +117,7 @@ def gone(pod: Object) -> bool:
 
 
 def objects(*texts: str) -> list[Object]:
-    return [it for text in texts for it in yaml.safe_load_all(text) if it]
+    return [it for text in texts for it in yaml_documents(text) if it]
 
 
 def without_operator(text: str) -> str:

@@ -3,12 +3,12 @@
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from hack.cluster.clusterapi.clusterctl import Clusterctl
 from test.kit.kube import Kube
 from test.kit.managementcluster import TEMPLATE_VALUES, VERSION, Management
 from test.kit.waiting import wait_until
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 pytest_plugins = ["test.kit.fixtures_clusterctl"]
@@ -34,7 +34,7 @@ def generated(clusterctl: Clusterctl, namespace: str, flavor: str) -> list[Objec
     flags += [f"--flavor={flavor}"] if flavor else []
     infrastructure = f"--infrastructure=banlieue:{VERSION}"
     text = clusterctl.run("generate", "cluster", "made", infrastructure, *flags).output
-    return list(yaml.safe_load_all(text))
+    return yaml_documents(text)
 
 
 def test_a_topology_becomes_what_the_template_holds(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from test.kit.capimanagers import CapiManagers
 from test.kit.controlplane import ControlPlane
@@ -17,6 +16,7 @@ from test.kit.managementcluster import FLAVORS, template_values
 from test.kit.namespaces import create_namespace, discard_namespace
 from test.kit.stack import Stack
 from test.kit.waiting import wait_until
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -83,7 +83,7 @@ def made(name: str, tenant: str, **more: str) -> list[Object]:
         **more,
     }
     text = (TEMPLATES / f"{name}.yaml").read_text(encoding="utf-8")
-    return list(yaml.safe_load_all(substitute(text, values)))
+    return yaml_documents(substitute(text, values))
 
 
 @pytest.mark.parametrize("flavor", [it for it in FLAVORS if it != "topology"])

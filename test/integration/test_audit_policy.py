@@ -14,6 +14,7 @@ from test.kit.kube import KubeError
 from test.kit.stack import ROOT, Object, Stack
 from test.kit.waiting import wait_until
 from test.kit.walled import TENANT, Walled, binding, secret, subject, walled
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +38,7 @@ def operator_alert(event: Object) -> bool:
     """What the log alert of the shipped file asks, of one event."""
     (rules,) = [
         yaml.safe_load(it["data"]["alerts.yaml"])
-        for it in yaml.safe_load_all((AUDIT / "alerts.yaml").read_text(encoding="utf-8"))
+        for it in yaml_documents((AUDIT / "alerts.yaml").read_text(encoding="utf-8"))
         if it["kind"] == "ConfigMap"
     ]
     query = rules["groups"][0]["rules"][0]["expr"]
@@ -89,7 +90,7 @@ def _check_events(plane: ControlPlane) -> None:
 def _check_metric(walls: Walled) -> None:
     (rule,) = [
         it
-        for it in yaml.safe_load_all((AUDIT / "alerts.yaml").read_text(encoding="utf-8"))
+        for it in yaml_documents((AUDIT / "alerts.yaml").read_text(encoding="utf-8"))
         if it["kind"] == "PrometheusRule"
     ]
     query = rule["spec"]["groups"][0]["rules"][0]["expr"]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import banlieue
 from hack import release
@@ -17,6 +16,7 @@ from test.kit.kube import Kube, KubeError
 from test.kit.namespaces import create_namespace, discard_namespace
 from test.kit.stack import provider
 from test.kit.waiting import wait_until
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def objects(text: str) -> list[Object]:
-    return [it for it in yaml.safe_load_all(text) if it]
+    return [it for it in yaml_documents(text) if it]
 
 
 def read(kube: Kube, obj: Object) -> Object | None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from banlieue.api.crd.render import crds
 from banlieue.api.kinds import KINDS
@@ -23,6 +22,7 @@ from test.kit.filled import variants
 from test.kit.kube import Kube, KubeError, Object
 from test.kit.rule_cases import CASES, Case, changed, minimal
 from test.kit.waiting import wait_until
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.slow
 
@@ -420,7 +420,7 @@ def test_kubectl_explain_tells_what_the_models_tell(control_plane: ControlPlane)
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_samples_are_valid(path: Path, place: Place, made: list[Object]) -> None:
-    for sample in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+    for sample in yaml_documents(path.read_text(encoding="utf-8")):
         model = ALL_KINDS.get(sample["kind"])
         if model is None:
             assert sample["kind"] == "Secret"

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from test.kit.controlplane import ControlPlane
 from test.kit.ports import free_port
 from test.kit.process import Process
 from test.kit.stack import ROOT, Stack, is_ready
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def test_the_samples_become_a_vm_with_one_process(
     printed = subprocess.run(
         [sys.executable, "-m", "banlieue", "crds"], capture_output=True, text=True, check=True
     ).stdout
-    control_plane.install_crds(yaml.safe_load_all(printed))
+    control_plane.install_crds(yaml_documents(printed))
     kube = control_plane.kube
     with Stack(control_plane, tmp_path) as stack:
         if order == "samples-first":
@@ -57,7 +57,7 @@ def _apply_samples(control_plane: ControlPlane) -> None:
 
 
 def _virtual_machine(sample: Path) -> tuple[str, str]:
-    for document in yaml.safe_load_all(sample.read_text(encoding="utf-8")):
+    for document in yaml_documents(sample.read_text(encoding="utf-8")):
         if document["kind"] == "VirtualMachine":
             return document["metadata"]["name"], document["metadata"].get("namespace", "default")
     raise AssertionError("the sample has no VirtualMachine")

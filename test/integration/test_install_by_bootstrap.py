@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 from banlieue.api import names
@@ -30,6 +29,7 @@ from test.kit.filled import variants
 from test.kit.kube import Kube, Object
 from test.kit.stack import Role, credentials, is_ready, provider, provider_class
 from test.kit.waiting import wait_until
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.slow
 
@@ -129,14 +129,14 @@ def by_title(objects: Any) -> dict[str, Object]:  # noqa: ANN401 - any iterable 
 
 def test_config_builds_the_very_objects_that_bootstrap_installs() -> None:
     """`infrastructure-components.yaml` of a release is this build, too."""
-    built = yaml.safe_load_all(build(CONFIG / "default", RELEASE.version, RELEASE.image))
+    built = yaml_documents(build(CONFIG / "default", RELEASE.version, RELEASE.image))
     planned = operator_plan(Target(release=RELEASE))
     assert by_title(built) == by_title(planned)
 
 
 @pytest.mark.parametrize("backend", sorted(backends()))
 def test_config_builds_the_very_static_provider_that_bootstrap_installs(backend: str) -> None:
-    built = by_title(yaml.safe_load_all(build(backends()[backend], RELEASE.version, RELEASE.image)))
+    built = by_title(yaml_documents(build(backends()[backend], RELEASE.version, RELEASE.image)))
     planned = by_title(provider_plan(backend, Target(release=RELEASE)))
     beside = {it: planned.pop(it) for it in sorted(planned.keys() - built.keys())}
     assert built == planned
@@ -177,7 +177,7 @@ def test_the_stream_of_gitops_and_then_the_command(empty: Place) -> None:
     stream, beside = printed("operator", *where), printed("provider", "simulated", *where)
     for text in (stream, beside):
         empty.kubectl("apply", "-f", "-", input=text)
-        for obj in yaml.safe_load_all(text):
+        for obj in yaml_documents(text):
             assert in_cluster(empty.kube, obj), title(obj)
     second = empty.run("operator", "--no-wait")
     assert second.exit_code == 1
@@ -199,7 +199,7 @@ def test_the_stream_of_gitops_and_then_the_command(empty: Place) -> None:
 def test_an_upgrade_keeps_stored_objects_and_what_others_set(empty: Place) -> None:
     """From kinds of an older version, with objects that have everything in them."""
     kube = empty.kube
-    older = list(yaml.safe_load_all(OLDER.read_text(encoding="utf-8")))
+    older = yaml_documents(OLDER.read_text(encoding="utf-8"))
     kube.apply_crds(older)
     kube.resources()
     stored = [it for kind in _kinds(older) for it in _store(kube, kind)]
@@ -390,7 +390,7 @@ def test_uninstall_refuses_while_somebody_would_lose_something(installed: Place)
 
 def test_no_version_forgets_a_field_of_an_older_one() -> None:
     now = {it["metadata"]["name"]: it for it in definitions()}
-    for older in yaml.safe_load_all(OLDER.read_text(encoding="utf-8")):
+    for older in yaml_documents(OLDER.read_text(encoding="utf-8")):
         assert lost_fields(older, now[older["metadata"]["name"]]) == []
 
 

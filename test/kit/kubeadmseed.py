@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import yaml
 
+from test.kit.yaml_text import yaml_documents
+
 INIT_FILE: Final = "/run/kubeadm/kubeadm.yaml"
 JOIN_FILE: Final = "/run/kubeadm/kubeadm-join-config.yaml"
 
@@ -167,7 +169,7 @@ def _files(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _documents(text: str) -> dict[str, dict[str, Any]]:
     try:
-        return {it["kind"]: it for it in yaml.safe_load_all(text) if it}
+        return {it["kind"]: it for it in yaml_documents(text) if it}
     except (yaml.YAMLError, KeyError, TypeError):
         raise SeedError("kubeadm's configuration cannot be read") from None
 

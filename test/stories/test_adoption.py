@@ -5,11 +5,11 @@ import sys
 from typing import Any
 
 import pytest
-import yaml
 
 from banlieue.sdk.testing.conformance_target import RawVm
 from test.kit.story import Story
 from test.kit.waiting import wait_until
+from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.slow
 
@@ -100,4 +100,4 @@ def _planned(story: Story, selector: str) -> list[dict[str, Any]]:
         timeout=180,
         check=True,
     )
-    return [it for it in yaml.safe_load_all(answer.stdout) if it]
+    return [it for it in yaml_documents(answer.stdout) if it]

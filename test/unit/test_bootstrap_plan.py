@@ -24,6 +24,7 @@ from banlieue.bootstrap.release import Release, VersionError, semantic_version
 from banlieue.cli import roles
 from banlieue.sdk.registry import own_backend_names
 from hack.images.own import MANIFESTS, ROOT
+from test.kit.yaml_text import yaml_documents
 
 Object = dict[str, Any]
 OWN = own_backend_names()
@@ -328,7 +329,7 @@ def test_a_grant_needs_a_namespace_and_a_backend() -> None:
 def test_the_stream_reads_back_as_the_plan() -> None:
     target = Target("platform")
     for plan in (operator_plan(target), provider_plan("simulated", target)):
-        assert list(yaml.safe_load_all(stream(plan))) == plan
+        assert yaml_documents(stream(plan)) == plan
 
 
 # What the distribution carries

@@ -51,6 +51,7 @@ from test.kit.capirules import (
     WHOLE,
 )
 from test.kit.knownfailures import Row, absent, cannot, shown
+from test.kit.yaml_text import yaml_documents
 
 POINTS: Mapping[str, Row] = {
     "1": shown(
@@ -223,7 +224,7 @@ def test_templates_carry_metadata(path: Path) -> None:
 def test_cluster_api_may_do_all_that_it_does_with_its_own_kinds() -> None:
     label = "cluster.x-k8s.io/aggregate-to-manager"
     texts = (path.read_text(encoding="utf-8") for path in sorted(ROLES.glob("*.yaml")))
-    documents = (it for text in texts for it in yaml.safe_load_all(text) if it)
+    documents = (it for text in texts for it in yaml_documents(text) if it)
     metadata = ((it, it.get("metadata") or {}) for it in documents)
     (role,) = [it for it, meta in metadata if label in (meta.get("labels") or {})]
     (rule,) = role["rules"]

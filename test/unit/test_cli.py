@@ -4,12 +4,12 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from banlieue.cli import main
 from banlieue.sdk.provider.classes import default_class
 from banlieue.sdk.registry import load_backend
+from test.kit.yaml_text import yaml_documents
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_recover_wants_to_be_told_what(runner: CliRunner) -> None:
 
 def test_crds_are_those_of_the_chosen_backends(runner: CliRunner) -> None:
     answer = runner.invoke(main.cli, ["crds", "--backend", "simulated"])
-    kinds = {document["spec"]["names"]["kind"] for document in yaml.safe_load_all(answer.output)}
+    kinds = {document["spec"]["names"]["kind"] for document in yaml_documents(answer.output)}
     assert {"VirtualMachine", "Provider", "SimulatedMachine"} <= kinds
     assert "VSphereMachine" not in kinds
 

@@ -29,6 +29,7 @@ from banlieue.sdk.simulated.backend import WORLDS
 from banlieue.sdk.simulated.world import PASSWORD, USERNAME
 from banlieue.sdk.testing.fakes import FakeClock
 from banlieue.sdk.testing.memory_api import MemoryApi
+from test.kit.yaml_text import yaml_documents
 
 PROVIDER = Key("banlieue-system", "sim")
 WANTED = Wanted(PROVIDER, "team-a")
@@ -130,7 +131,7 @@ def test_names_are_valid_unique_and_the_same_at_every_run(names: list[str]) -> N
 def test_a_name_of_the_backend_never_becomes_yaml() -> None:
     evil = "web\n---\nkind: Secret\r\u2028x"
     (made,), _ = propose([candidate(evil)], WANTED)
-    assert len(list(yaml.safe_load_all(made.text))) == 1
+    assert len(yaml_documents(made.text)) == 1
     assert yaml.safe_load(made.text)["kind"] == "VirtualMachine"
 
 
@@ -196,7 +197,7 @@ def test_the_plan_of_a_provider_is_printed_and_nothing_is_changed(
     before = _lasting(world.control("vms", {}))
     answer = run(runner, "--selector", "web-*")
     assert answer.exit_code == 0, answer.output
-    documents = list(yaml.safe_load_all(answer.stdout))
+    documents = yaml_documents(answer.stdout)
     assert [it["metadata"]["name"] for it in documents] == ["web-1", "web-2"]
     ids = {vm["name"]: vm["uuid"] for vm in before}
     assert [it["spec"]["adopt"]["id"] for it in documents] == [ids["web-1"], ids["web-2"]]
@@ -221,7 +222,7 @@ def test_vms_that_a_virtual_machine_names_already_are_left_out(
         meta = {"namespace": "team-a", "name": name}
         api.put(VIRTUAL_MACHINES, {"metadata": meta, "spec": spec})
     answer = run(runner)
-    names = [it["metadata"]["name"] for it in yaml.safe_load_all(answer.stdout)]
+    names = [it["metadata"]["name"] for it in yaml_documents(answer.stdout)]
     assert names == [f"db-{ids['db'][:8]}", "web-2"]
 
 

@@ -19,6 +19,7 @@ from hack.cluster.clusterapi.repository import (
 )
 from hack.images import catalog
 from hack.tools.catalog import ToolError
+from test.kit.yaml_text import yaml_documents
 
 Object = dict[str, Any]
 
@@ -108,7 +109,7 @@ def test_the_components_name_the_images_that_can_be_made() -> None:
 def test_our_image_takes_the_place_of_theirs(upstream: Upstream, tmp_path: Path) -> None:
     upstream.write(tmp_path / "repository")
     components = tmp_path / "repository" / "cluster-api" / "v1.14.2" / "core-components.yaml"
-    definition, deployment = yaml.safe_load_all(components.read_text())
+    definition, deployment = yaml_documents(components.read_text())
     assert deployment["spec"]["containers"] == [
         {
             "args": ["--address=${ADDRESS:=:8443}"],
@@ -116,7 +117,7 @@ def test_our_image_takes_the_place_of_theirs(upstream: Upstream, tmp_path: Path)
             "imagePullPolicy": "IfNotPresent",
         }
     ]
-    assert definition == next(iter(yaml.safe_load_all(RENDERED)))
+    assert definition == yaml_documents(RENDERED)[0]
 
 
 def test_each_manager_runs_its_own_image(upstream: Upstream, tmp_path: Path) -> None:
@@ -208,7 +209,7 @@ def test_a_missing_kubectl_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def cert_manager(upstream: Upstream, tmp_path: Path) -> list[Object]:
     upstream.write(tmp_path / "repository")
     path = tmp_path / "repository" / "cert-manager" / "v1.21.1" / "cert-manager.yaml"
-    return [found for found in yaml.safe_load_all(path.read_text()) if found]
+    return [found for found in yaml_documents(path.read_text()) if found]
 
 
 def of_kind(objects: list[Object], kind: str) -> list[Object]:

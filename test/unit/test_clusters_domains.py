@@ -20,6 +20,13 @@ from banlieue.sdk.kube import Key
 
 KIND = "thisclusters.example.com"
 NAMES = [f"d{number}" for number in range(130)]
+LABELS = [
+    {},
+    {"l1": ""},
+    {"provider": "x", "schedulable": ""},
+    {f"l{number}": "x" for number in range(16)},
+    {"schedulable": "x", **{f"l{number}": "" for number in range(4, 19)}},
+]
 
 
 def site(name: str, *domains: Domain | str, **changes: object) -> Site:
@@ -41,11 +48,7 @@ def listed(
 a_domain = st.builds(
     Domain,
     name=st.sampled_from(NAMES),
-    labels=st.dictionaries(
-        st.sampled_from(["provider", "schedulable", *(f"l{number}" for number in range(20))]),
-        st.sampled_from(["", "x"]),
-        max_size=16,
-    ),
+    labels=st.sampled_from(LABELS),
     schedulable=st.booleans(),
 )
 some_domains = st.lists(a_domain, max_size=60, unique_by=lambda it: it.name)

@@ -11,6 +11,7 @@ import yaml
 from banlieue.api import names
 from banlieue.cli import roles
 from banlieue.sdk.registry import backend_names
+from test.kit.yaml_text import yaml_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
@@ -36,7 +37,7 @@ Object = dict[str, Any]
 
 
 def load(path: Path) -> list[Object]:
-    return [it for it in yaml.safe_load_all(path.read_text(encoding="utf-8")) if it]
+    return [it for it in yaml_documents(path.read_text(encoding="utf-8")) if it]
 
 
 def objects(folder: Path) -> Iterator[Object]:

@@ -14,6 +14,7 @@ from banlieue.providers.vsphere.models import KINDS as VSPHERE_KINDS
 from banlieue.sdk.seed import files
 from banlieue.sdk.simulated.models import KINDS as SIMULATED_KINDS
 from test.kit.envsubst import substitute, variables
+from test.kit.yaml_text import yaml_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = sorted(ROOT.glob("templates/cluster-template*.yaml"))
@@ -42,7 +43,7 @@ Object = dict[str, Any]
 
 
 def objects(path: Path) -> list[Object]:
-    return list(yaml.safe_load_all(substitute(path.read_text(encoding="utf-8"), VALUES)))
+    return yaml_documents(substitute(path.read_text(encoding="utf-8"), VALUES))
 
 
 def references(node: object) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from banlieue.api import names
 from banlieue.api.reasons import Reason
@@ -40,6 +39,7 @@ from test.kit.controllerworld import NAMESPACE, SYSTEM, THIS, ControllerWorld
 from test.kit.machinebench import MachineBench
 from test.kit.providerbench import KEY, ProviderBench
 from test.kit.scheduling import VM, chosen, demand, labelled, refusal, resident, site
+from test.kit.yaml_text import yaml_documents
 
 RBAC = Path(__file__).parents[2] / "config" / "rbac"
 IMAGE = Key("", "ubuntu")
@@ -406,7 +406,7 @@ def test_17_the_controller_reads_no_secret_and_a_provider_lists_none() -> None:
     """Failure: a process that needs no Secret may list and watch all of them."""
     found: dict[str, set[str]] = {}
     for path in sorted(RBAC.glob("*.yaml")):
-        for role in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        for role in yaml_documents(path.read_text(encoding="utf-8")):
             for rule in (role or {}).get("rules") or ():
                 if "" in rule.get("apiGroups", ()) and {"secrets", "*"} & set(rule["resources"]):
                     found.setdefault(role["metadata"]["name"], set()).update(rule["verbs"])

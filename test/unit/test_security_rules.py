@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
+
+from test.kit.yaml_text import yaml_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "security.md"
@@ -58,7 +59,7 @@ def test_without_the_operator_nobody_makes_workloads_or_hands_out_rights() -> No
         f"{path.name}: {it['metadata']['name']}"
         for path in sorted(files)
         if path.name != "operator.yaml"
-        for it in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        for it in yaml_documents(path.read_text(encoding="utf-8"))
         for rule in (it or {}).get("rules") or ()
         if groups & set(rule["apiGroups"])
         or {"escalate", "bind", "impersonate", "*"} & set(rule["verbs"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from banlieue.api import yaml_text
 from banlieue.sdk.kube import Obj
 
 KUSTOMIZATION = "kustomization.yaml"
@@ -118,4 +119,4 @@ def _read(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ManifestError(f"a manifest is missing: {path}: {error.strerror}") from error
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, yaml_text.Loader) if document]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from banlieue.api import yaml_text
 from banlieue.api.crd.schema import Schema, structural_schema
 from banlieue.api.meta import ResourceObject
 from banlieue.sdk.kube import Obj
@@ -58,7 +59,7 @@ class Document:
         return f"{self.obj.get('apiVersion', '?')}/{self.obj.get('kind', '?')}"
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # the fast one where there is one
+class _Loader(yaml_text.Loader):
     """YAML as Kubernetes reads it: a time is a string."""
 
 

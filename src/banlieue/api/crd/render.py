@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from banlieue.api import yaml_text
 from banlieue.api.crd.schema import structural_schema
 from banlieue.api.markers import Column
 from banlieue.api.meta import Resource, ResourceObject
@@ -60,7 +61,7 @@ def to_yaml(value: dict[str, Any]) -> str:
     return text
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml_text.Dumper):
     """Writes equal values out in full, never as anchors, and paragraphs as they read."""
 
     def ignore_aliases(self, data: object) -> bool:
@@ -68,7 +69,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _text(dumper: yaml_text.Dumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
