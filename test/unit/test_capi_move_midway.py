@@ -13,6 +13,8 @@ from banlieue.sdk.testing.memory_api import Call, Moment
 from test.kit.capimover import Copied, move_away, move_back
 from test.kit.capiworld import CapiWorld
 
+pytestmark = pytest.mark.slow
+
 CREATE = 5.0
 WRITES = frozenset({"create", "apply", "json_patch"})
 

@@ -6,6 +6,8 @@ import pytest
 
 from test.kit.movingworld import MARKER, MovingWorld
 
+pytestmark = pytest.mark.slow
+
 STATIC = [{"name": "eth0", "ipam": [{"family": "IPv4", "source": "static", "address": "10.0.0.7"}]}]
 GAP = 30.0
 """Seconds in which nothing may answer while a fixed address changes hands, once each way."""

@@ -15,6 +15,8 @@ from test.kit.controllerworld import restored
 from test.kit.fakeprovider import NAMESPACE
 from test.kit.movingworld import VM, MovingWorld
 
+pytestmark = pytest.mark.slow
+
 STATIC = [{"name": "eth0", "ipam": [{"family": "IPv4", "source": "static", "address": "10.0.0.7"}]}]
 DHCP = [{"name": "eth0", "ipam": [{"family": "IPv4", "source": "dhcp"}]}]
 BOTH = pytest.mark.parametrize("nics", [[], STATIC], ids=["dhcp", "static"])

@@ -18,6 +18,8 @@ from test.kit.whole import Whole
 from test.simulation import platform
 from test.simulation.kinds import SIMULATED
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("db-1", "db-2")
 Saved = list[tuple[Resource, Obj]]
 Order = Callable[[Whole, Saved], None]
