@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import pytest
 
-from banlieue.sdk.simulated.world import USERNAME
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube, KubeError
 from test.kit.namespaces import create_namespace, discard_namespace
+from test.kit.operated import BINDING, OWNED, PROVIDERS, Operated
+from test.kit.secretscan import SecretScan
 from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
 from test.kit.stack import (
     Object,
@@ -19,11 +20,11 @@ from test.kit.stack import (
     Stack,
     credentials,
     is_ready,
-    provider,
     virtual_machine,
     vm_class,
     vm_image,
 )
+from test.kit.statuswatch import StatusWatch
 from test.kit.waiting import wait_until
 from test.kit.watched import defects
 
@@ -31,77 +32,7 @@ pytestmark = pytest.mark.slow
 
 IMAGE: Final = "registry.example.com/banlieue:v1"
 MANAGER: Final = "banlieue.io/operator"
-OWNED: Final = ("deployments", "serviceaccounts", "roles", "rolebindings")
-BINDING: Final = "clusterrolebindings"
-PROVIDERS: Final = "providers.banlieue.io"
 EVENTS: Final = "events.events.k8s.io"
-
-
-class Operated:
-    """banlieue installed, with the operator at work."""
-
-    def __init__(self, stack: Stack, operator: Role) -> None:
-        self.stack = stack
-        self.operator = operator
-        self.kube: Kube = stack.kube
-
-    def register(
-        self,
-        name: str,
-        namespace: str,
-        *,
-        endpoint: str,
-        of: str = "simulated",
-        **connection: object,
-    ) -> None:
-        """A Provider and its Secret, and nothing else."""
-        self.kube.apply(credentials(namespace, f"{name}-creds", USERNAME, PLANTED_PASSWORD))
-        made = provider(
-            namespace,
-            name,
-            backend=of,
-            connection={"endpoint": endpoint, **connection},
-            storage={"pool": "fast"},
-            network={"network": "lan"},
-        )
-        self.kube.apply(made)
-
-    def workload(self, name: str, namespace: str, /, **wanted: object) -> dict[str, Any]:
-        """Wait until `status.workload` has these values, and give it."""
-        found = self.kube.wait_for(
-            PROVIDERS,
-            name,
-            namespace,
-            until=lambda obj: wanted.items() <= workload_of(obj).items() and workload_of(obj),
-            what=f"with a workload {wanted}",
-        )
-        return workload_of(found)
-
-    def five(self, workload: str, namespace: str, where: str = "") -> dict[str, Object]:
-        """The objects of that name, by kind; they have to be there."""
-        places = dict.fromkeys(OWNED, namespace)
-        places |= dict.fromkeys(("deployments", "serviceaccounts"), where or namespace)
-        found = {kind: self.kube.get(kind, workload, place) for kind, place in places.items()}
-        return {**found, BINDING: self.kube.get(BINDING, workload)}
-
-    def left(self, workload: str) -> list[str]:
-        """Kinds of all objects of that name that are there, in whatever namespace."""
-        return [
-            f"{kind} {obj['metadata'].get('namespace', '')}"
-            for kind in (*OWNED, BINDING)
-            for obj in self.kube.list(kind)
-            if obj["metadata"]["name"] == workload
-        ]
-
-    def gone(self, name: str, namespace: str, workload: str) -> None:
-        """Wait until a Provider is gone; nothing of its workload may be there then."""
-        self.kube.wait_gone(PROVIDERS, name, namespace)
-        assert self.left(workload) == []
-
-
-def workload_of(obj: Object) -> dict[str, Any]:
-    found = (obj.get("status") or {}).get("workload") or {}
-    return dict(found)
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +44,13 @@ def operated(
         stack.install()
         try:
             operator = stack.operator("--image", IMAGE).start()
-            yield Operated(stack, operator)
+            with StatusWatch(control_plane) as status:
+                yield Operated(stack, operator)
+            assert status.report() == ""
             assert [line for role in stack.roles for line in defects(role)] == []
+            scan = SecretScan([PLANTED_PASSWORD])
+            scan.look_at(stack)
+            assert scan.report() == ""
         finally:
             stack.purge()
             for kind in (*OWNED, BINDING):
@@ -479,6 +415,62 @@ def test_what_was_made_is_enough_to_serve_a_provider_in_any_namespace(
     assert PLANTED_PASSWORD not in operated.stack.logs()
 
 
+@pytest.mark.identity("6.2", "6.3", "7.2")
+def test_a_tenants_namespace_takes_its_vms_along_as_their_policies_say(
+    operated: Operated, elsewhere: str, served: tuple[Role, WorldProcess]
+) -> None:
+    """With what waits for its Secret, a disk to be kept, and one VM that is protected."""
+    kube, (_, world), tenant = operated.kube, served, create_namespace(operated.kube, "tenant")
+    data = {"name": "data", "sizeGiB": 1, "storageClass": "standard", "reclaimPolicy": "Retain"}
+    kube.apply(credentials(tenant, "boot", "unused", "#cloud-config"))
+    seeded = {"userData": {"secretRef": {"name": "boot"}, "key": "password"}}
+    late = {"userData": {"secretRef": {"name": "never-made"}}}
+    kube.create(virtual_machine(tenant, "goes", **seeded))
+    kube.create(virtual_machine(tenant, "keeps", disks=[data]))
+    kube.create(virtual_machine(tenant, "protected", deletionProtection=True, **seeded))
+    for name in ("goes", "keeps", "protected"):
+        kube.wait_for("virtualmachines", name, tenant, until=is_ready, timeout=60, what="Ready")
+    kube.create(virtual_machine(tenant, "early", **late))
+    wait_until(lambda: granted(kube, tenant) == {"never-made"}, 30, "a grant")
+    (kept,) = (it for it in world.target().vms() if it.name.startswith("protected-"))
+
+    with pytest.raises(KubeError, match="in-use"):
+        kube.delete("namespaces", elsewhere)
+    kube.delete("namespaces", tenant)
+    for name in ("early", "goes", "keeps"):
+        kube.wait_gone("virtualmachines", name, tenant, timeout=60)
+        kube.wait_gone("simulatedmachines", name, tenant)
+    told = kube.wait_for(
+        "namespaces",
+        tenant,
+        until=lambda it: "protected: set spec.deletionProtection to false" in refusals(it),
+        what="saying why it stays",
+    )
+    assert told["status"]["phase"] == "Terminating"
+    assert kept in world.target().vms(), "it runs as it did"
+    assert len(world.port.control("detached", {})) == 1
+    assert kube.list("secrets", tenant) == kube.list("roles", tenant) == []
+
+    kube.patch("virtualmachines", "protected", {"spec": {"deletionProtection": False}}, tenant)
+    kube.delete("virtualmachines", "protected", tenant)
+    kube.wait_gone("namespaces", tenant, timeout=120)
+    assert [vm.name.partition("-")[0] for vm in world.target().vms()] == ["one"]
+    (disk,) = world.port.control("detached", {}).values()
+    assert disk["size_gib"] == 1
+
+
+def granted(kube: Kube, namespace: str) -> set[str]:
+    """The Secrets that may be read in a namespace."""
+    rules = [rule for found in grants(kube, namespace) for rule in found]
+    return {name for rule in rules for name in rule["resourceNames"]}
+
+
+def refusals(namespace: Object) -> str:
+    """What keeps a namespace, as it says itself."""
+    found = (namespace.get("status") or {}).get("conditions") or ()
+    return " ".join(it["message"] for it in found if it["status"] == "True")
+
+
 @pytest.mark.identity("7.4")
 def test_a_namespace_that_goes_by_force_waits_for_a_process_run_from_outside(
     operated: Operated, elsewhere: str, served: tuple[Role, WorldProcess]
@@ -523,7 +515,7 @@ def authorities(namespace: str, name: str, plane: ControlPlane) -> Object:
     }
 
 
-def grants(kube: Kube, namespace: str) -> list[object]:
+def grants(kube: Kube, namespace: str) -> list[Any]:
     """The rules of every grant in a namespace."""
     roles = kube.list("roles", namespace, label_selector="banlieue.io/grant=true")
     return [role.get("rules") or [] for role in roles]
