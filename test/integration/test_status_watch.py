@@ -1,15 +1,18 @@
-"""The watch beside every test sees each version, over a restart of the API server as well."""
+"""The watches beside every test see each version, over a restart of the API server as well."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from test.kit.barekinds import bare_kind
+from test.kit.clusterwatch import ClusterWatch
 from test.kit.controlplane import ControlPlane
 from test.kit.kube import Object
-from test.kit.stack import Stack, virtual_machine
+from test.kit.stack import Stack, credentials, virtual_machine
 from test.kit.statuswatch import StatusWatch
 from test.kit.waiting import wait_until
+from test.kit.watched import CheckError
 
 pytestmark = pytest.mark.slow
 
@@ -93,3 +96,100 @@ def test_it_goes_on_after_the_api_server_restarted(stack: Stack) -> None:
 
 def _last(watch: StatusWatch) -> str:
     return watch.versions("VirtualMachine", "vm")[-1].type
+
+
+# On a cluster with a node: what only such a one has, logs of pods, stands in `test/e2e`
+
+PASSWORD = "planted-4731-password"
+
+
+def told(watch: ClusterWatch, *words: str) -> str:
+    """Wait until a check tells all of that, and nothing after it."""
+    heard: list[str] = []
+
+    def hear() -> bool:
+        try:
+            watch.check()
+        except CheckError as found:
+            heard.append(str(found))
+        return all(word in "\n".join(heard) for word in words)
+
+    wait_until(hear, 20, f"{words} to be told")
+    return "\n".join(heard)
+
+
+def newcomer(stack: Stack, message: str) -> None:
+    """An object of a kind that came while the watch ran, as one of our processes has it."""
+    obj = {
+        "apiVersion": "later.banlieue.io/v1beta2",
+        "kind": "Newcomer",
+        "metadata": {"namespace": stack.namespace, "name": "late"},
+    }
+    stack.kube.apply(obj)
+    ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": message}
+    stack.kube.apply(
+        {**obj, "status": {"conditions": [ready]}},
+        subresource="status",
+        field_manager=OURS,
+        force=True,
+    )
+
+
+def test_a_cluster_is_watched_whatever_comes_and_goes(stack: Stack) -> None:
+    kube, where = stack.kube, stack.namespace
+    kind = bare_kind("later.banlieue.io", "Newcomer", "newcomers")
+    with ClusterWatch(stack.control_plane) as watch:
+        kube.apply(virtual_machine(where, "vm"))
+        kube.apply(credentials(where, "creds", "user", PASSWORD))
+        report(stack)
+        watch.check()
+        report(stack, message="50 % is done")
+        told(watch, "50 % is done")
+        report(stack, message=f"login with {PASSWORD}")
+        assert PASSWORD not in told(watch, "VirtualMachine vm", "planted secret")
+        report(stack)
+        kube.apply_crds([kind])
+        newcomer(stack, "")
+        told(watch, "Newcomer", "lastTransitionTime")
+        kube.delete("customresourcedefinitions", kind["metadata"]["name"])
+        kube.wait_gone("customresourcedefinitions", kind["metadata"]["name"])
+        watch.check()
+
+
+def test_no_event_and_no_pod_shows_a_secret(stack: Stack) -> None:
+    kube, where = stack.kube, stack.namespace
+    with ClusterWatch(stack.control_plane) as watch:
+        kube.apply(credentials(where, "creds", "user", PASSWORD))
+        kube.create(event(where, "refused"))
+        watch.check()
+        kube.create(event(where, f"refused {PASSWORD}"))
+        told(watch, f"event in {where}", "planted secret")
+        kube.create(pod(where, f"--password={PASSWORD}"))
+        told(watch, f"pod {where}/provider", "planted secret")
+
+
+def event(namespace: str, note: str) -> Object:
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace, "generateName": "told-"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "type": "Warning",
+        "reason": "Told",
+        "action": "Tell",
+        "note": note,
+        "reportingController": "banlieue-provider",
+        "reportingInstance": "one",
+        "regarding": {"kind": "Namespace", "name": namespace, "namespace": namespace},
+    }
+
+
+def pod(namespace: str, argument: str) -> Object:
+    labels = {"app.kubernetes.io/part-of": "banlieue"}
+    container = {"name": "manager", "image": "localhost/banlieue:dev", "args": [argument]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": "provider", "labels": labels},
+        "spec": {"containers": [container], "automountServiceAccountToken": False},
+    }

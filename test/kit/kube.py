@@ -6,7 +6,7 @@ Objects are plain dictionaries.
 
 import functools
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -25,6 +25,7 @@ PatchType = Literal["merge", "json", "strategic-merge"]
 
 _STRICT: Final = "Strict"
 _GONE: Final = 404
+_FOLLOWED_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +293,17 @@ class Kube:
             if event["type"] == "ERROR":
                 raise error_of(event["object"].get("code", 0), json.dumps(event["object"]).encode())
             yield WatchEvent(event["type"], event["object"])
+
+    def log_lines(self, namespace: str, pod: str, container: str) -> Iterator[str]:
+        """Yield what a container says, from its beginning to its end.
+
+        Raises:
+            KubeError: It has not begun, or is gone, or the connection broke off.
+        """
+        path = f"{self._path('pods', namespace, pod)}/log"
+        query = {"container": container, "follow": "true"}
+        for line in self._api.stream(path, query=query, timeout=_FOLLOWED_SECONDS):
+            yield line.decode(errors="replace")
 
     def wait_for(
         self,

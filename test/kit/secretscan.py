@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 from banlieue.api.names import GROUP
 from banlieue.sdk.testing.conformance_target import ConformanceTarget
-from test.kit.controlplane import ControlPlane
+from test.kit.kube import Kube
 from test.kit.kubeconfig import read_kubeconfig
 from test.kit.stack import Role, Stack
 
@@ -92,13 +92,13 @@ class SecretScan:
             for path in _ENDPOINTS:
                 self.look(f"/{path} of {role.name}", role.probe(path)[1])
 
-    def look_at_objects(self, control_plane: ControlPlane) -> None:
+    def look_at_objects(self, kube: Kube) -> None:
         """Look at every object that our processes may have written."""
-        for resource in control_plane.kube.resources():
+        for resource in kube.resources():
             kind = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
             if "list" not in resource.verbs or not (kind in _WRITTEN or GROUP in resource.group):
                 continue
-            for obj in control_plane.kube.list(kind):
+            for obj in kube.list(kind):
                 meta = obj["metadata"]
                 name = f"{kind} {meta.get('namespace', '')}/{meta['name']}"
                 self.look(name, json.dumps(obj, ensure_ascii=False))
@@ -107,7 +107,7 @@ class SecretScan:
         """Look at everything an installation shows."""
         for role in stack.roles:
             self.look_at_role(role)
-        self.look_at_objects(stack.control_plane)
+        self.look_at_objects(stack.kube)
 
 
 def scan_of(target: ConformanceTarget, stack: Stack, *more: str) -> SecretScan:

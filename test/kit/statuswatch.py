@@ -26,6 +26,7 @@ _WATCH_SECONDS: Final = 600.0
 _PAUSE: Final = 0.2
 _CATCH_UP_SECONDS: Final = 10.0
 _EXPIRED: Final = 410
+_UNKNOWN: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class StatusWatch:
         """
         self._kube = Kube(server.kubeconfig, user_agent="banlieue-status-watch")
         self.findings: list[Finding] = []
-        self._kinds: tuple[str, ...] = tuple(more)
+        self._more = tuple(more)
+        self._kinds: list[str] = []
         self._threads: list[threading.Thread] = []
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -87,12 +89,25 @@ class StatusWatch:
             "customresourcedefinitions", label_selector=f"{LABEL_MACHINE_KIND}=true"
         )
         machines = [crd["metadata"]["name"] for crd in crds]
-        self._kinds = (f"virtualmachines.{GROUP}", f"providers.{GROUP}", *machines, *self._kinds)
-        for kind in self._kinds:
-            thread = threading.Thread(target=self._follow, args=(kind,), daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        for kind in (f"virtualmachines.{GROUP}", f"providers.{GROUP}", *machines, *self._more):
+            self.follow(kind)
         return self
+
+    def follow(self, kind: str, *, lasting: bool = True) -> None:
+        """Watch one more kind; nothing happens when it is watched already.
+
+        Args:
+            kind: Such as `vsphereclusters`.
+            lasting: Whether it is there for good; else the watch ends with the kind.
+        """
+        with self._lock:
+            if kind in self._kinds:
+                return
+            self._kinds.append(kind)
+        how = {"lasting": lasting}
+        thread = threading.Thread(target=self._follow, args=(kind,), kwargs=how, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def __exit__(
         self,
@@ -122,17 +137,19 @@ class StatusWatch:
         """Whether the newest version of every object there is was seen."""
         if self._crash is not None:
             return True
-        objects = [obj["metadata"] for kind in self._kinds for obj in self._kube.list(kind)]
+        with self._lock:
+            kinds = tuple(self._kinds)
+        objects = [obj["metadata"] for kind in kinds for obj in self._kube.list(kind)]
         with self._lock:
             seen = {uid: obj["metadata"]["resourceVersion"] for uid, obj in self._last.items()}
         return all(seen.get(it["uid"]) == it["resourceVersion"] for it in objects)
 
     # What was seen
 
-    def everything(self) -> list[Version]:
-        """All versions of all objects, in the order they came."""
+    def everything(self, since: int = 0) -> list[Version]:
+        """All versions of all objects but the first `since` ones, in the order they came."""
         with self._lock:
-            return list(self._versions)
+            return self._versions[since:]
 
     def versions(self, kind: str, name: str) -> list[Version]:
         """All versions of the objects of a kind and name (`VirtualMachine`), in their order."""
@@ -158,7 +175,7 @@ class StatusWatch:
 
     # Threads
 
-    def _follow(self, kind: str) -> None:
+    def _follow(self, kind: str, *, lasting: bool) -> None:
         version: str | None = None
         while not self._stopped.is_set():
             try:
@@ -166,6 +183,10 @@ class StatusWatch:
                     self._take(event)
                     version = event.object["metadata"]["resourceVersion"]
             except KubeError as error:
+                if error.status == _UNKNOWN and not lasting:
+                    with self._lock:
+                        self._kinds.remove(kind)
+                    return
                 if error.status == _EXPIRED:
                     version = None
                     self._note_gap()

@@ -5,7 +5,7 @@ client would stumble over, secrets where somebody could read them, defects in th
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,9 +115,14 @@ class AtWork:
 
 def defects(role: Role) -> Iterator[str]:
     """Log records that tell of a defect: errors of our own, and everything with a traceback."""
-    for line in role.logs().splitlines():
+    yield from defects_in(f"log of {role.name}", role.logs().splitlines())
+
+
+def defects_in(where: str, lines: Iterable[str]) -> Iterator[str]:
+    """The same of log lines that come from anywhere; `where` tells the reader."""
+    for line in lines:
         if _tells_defect(line):
-            yield f"log of {role.name}: {line[:_SHOWN]}"
+            yield f"{where}: {line[:_SHOWN]}"
 
 
 def _tells_defect(line: str) -> bool:

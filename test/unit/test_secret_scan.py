@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from test.kit.clusterwatch import planted_in
 from test.kit.secretscan import SecretScan
 
 SECRET = 'pass"word & <more>\\ä'
@@ -55,3 +56,23 @@ def test_each_line_of_a_secret_counts() -> None:
 def test_a_short_secret_cannot_be_looked_for() -> None:
     with pytest.raises(ValueError, match="too short"):
         SecretScan(["short"])
+
+
+KEY = """-----BEGIN RSA PRIVATE KEY-----
+MIIEowIBAAKCAQEAfirst00000000000000000000000000000000000000000000
+second0000000000000000000000000000000000000000000000000000000001
+-----END RSA PRIVATE KEY-----
+"""
+
+
+def test_of_a_secret_what_lets_somebody_in_is_looked_for() -> None:
+    data = {
+        "username": "admin",
+        "password": "planted-4711",
+        "tls.key": KEY,
+        "ca.crt": KEY.replace("RSA PRIVATE KEY", "CERTIFICATE"),
+        "value": "#cloud-config\njoin: {token: abcdef.0123456789abcdef}\n",
+        "token-secret": "short",
+    }
+    found = list(planted_in({"data": {name: encoded(it.encode()) for name, it in data.items()}}))
+    assert found == ["planted-4711", KEY.splitlines()[2], "0123456789abcdef"]
