@@ -271,7 +271,7 @@ class VirtualClock:
         return _START + timedelta(seconds=self._loop.time())
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._loop._now
 
     async def sleep(self, seconds: float) -> None:
         await self._loop_sleep(seconds)

@@ -214,6 +214,7 @@ def _map_to_data(value: Mapping[str, Any]) -> dict[str, Any]:
     return {str(k): v if type(v) in _SCALARS else _WRITERS[type(v)](v) for k, v in value.items()}
 
 
+@lru_cache(maxsize=4096)
 def format_time(value: datetime) -> str:
     """Write a time the one way every Go reader accepts: RFC 3339, UTC, whole seconds."""
     moment = value if value.tzinfo is UTC else value.astimezone(UTC)
@@ -477,5 +478,7 @@ class ResourceObject(Model):
         """Fill kind and version of an object made in the process."""
         resource = getattr(type(self), "resource", None)
         if isinstance(resource, Resource):
-            self.api_version = self.api_version or resource.api_version
-            self.kind = self.kind or resource.kind
+            if not self.api_version:
+                self.api_version = resource.api_version
+            if not self.kind:
+                self.kind = resource.kind

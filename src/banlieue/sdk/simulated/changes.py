@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 _REMEMBERED = 10_000
@@ -56,7 +57,10 @@ class ChangeLog:
         oldest = self._entries[0].number if self._entries else self._number + 1
         if life != self._life or int(number) + 1 < oldest:
             return answer | {"everything": True}
-        new = [entry for entry in self._entries if entry.number > int(number)]
+        missed = max(0, self._number - int(number))
+        if not missed:
+            return answer
+        new = tuple(islice(reversed(self._entries), missed))
         answer["vms"] = sorted(set().union(*(entry.vms for entry in new)))
         answer["tasks"] = sorted({entry.task for entry in new if entry.task})
         return answer

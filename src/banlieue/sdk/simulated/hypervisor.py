@@ -138,7 +138,7 @@ class Hypervisor(Inventory):
         boots = max(0.0, vm.guest_due - self.time()) if vm.guest_due is not None else 0.0
         obeyed = boots + self.state.latencies.shutdown
         answers = (vm.guest_up or vm.guest_due is not None) and obeyed <= timeout
-        answers = answers and not vm.guest_hung
+        answers = answers and not (vm.guest_hung or vm.guest_deaf)
         seconds = obeyed if answers else timeout
         return self.start(operation, account, seconds, fate, vm=vm_id, force=force or answers)
 
@@ -241,9 +241,15 @@ class Hypervisor(Inventory):
 
     def next_due(self) -> float | None:
         """When the next thing happens by itself, in seconds of the clock."""
-        dues = [task.due for task in self._unfinished()]
-        dues += [vm.guest_due for vm in self.state.vms.values() if vm.guest_due is not None]
-        return min(dues, default=None)
+        first: float | None = None
+        for task in self._unfinished():
+            if first is None or task.due < first:
+                first = task.due
+        for vm in self.state.vms.values():
+            due = vm.guest_due
+            if due is not None and (first is None or due < first):
+                first = due
+        return first
 
     def settle(self, until: float) -> None:
         """Carry out what is due by that moment, in order."""

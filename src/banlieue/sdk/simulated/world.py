@@ -105,6 +105,7 @@ class World:
         self._calls: Counter[str] = Counter()
         self.hypervisor = Hypervisor(state, clock=clock, rng=rng, log=self._log)
         self._imports = imports.Imports(self.hypervisor)
+        self._reads = self._all_reads()
         self._control = Control(self.hypervisor, self._rules, self._calls, self._sessions)
 
     @property
@@ -178,7 +179,7 @@ class World:
     def _settle(self, *, changed: bool = False) -> None:
         """Carry out what is due; wake listeners and save the state when anything changed."""
         now = self._clock.monotonic()
-        for late in sorted(self.state.late, key=lambda late: late.due):
+        for late in sorted(self.state.late, key=lambda late: late.due) if self.state.late else ():
             if late.due > now:
                 break
             self.state.late.remove(late)
@@ -211,7 +212,7 @@ class World:
         try:
             if privilege:
                 return self._job(self._start(method, params, account, fate))
-            return _json(self._read(method, params, account))
+            return self._read(method, params, account)
         except (KeyError, TypeError, ValueError) as error:
             raise WorldFault(Code.INVALID_ARGUMENT, f"{method}: {error}") from error
 
@@ -246,7 +247,14 @@ class World:
         return simple[method](vm, account, fate)
 
     def _read(self, method: str, params: Params, account: str) -> Json:
-        reads: dict[str, Callable[[Params, str], Json]] = {
+        if method not in self._reads:
+            raise WorldFault(Code.INVALID_ARGUMENT, f"there is no call {method}")
+        answer = self._reads[method](params, account)
+        return answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer
+
+    def _all_reads(self) -> dict[str, Callable[[Params, str], Json]]:
+        """What carries out each call that is no job: it answers with JSON data or one record."""
+        return {
             "ping": lambda _params, _account: {},
             "login": self._login,
             "logout": self._logout,
@@ -259,16 +267,13 @@ class World:
             "task": self._task,
             **self._imports.calls(),
         }
-        if method not in reads:
-            raise WorldFault(Code.INVALID_ARGUMENT, f"there is no call {method}")
-        return reads[method](params, account)
 
     def _about(self, _params: Params, _account: str) -> Json:
         hidden = [(READ, vm.id) for vm in self.state.vms.values() if vm.hidden]
         return {
             "identity": self.state.identity,
             "version": self.state.version,
-            "missing_privileges": self.state.missing_privileges + hidden,
+            "missing_privileges": _json(self.state.missing_privileges + hidden),
         }
 
     def _domains(self, _params: Params, _account: str) -> Json:

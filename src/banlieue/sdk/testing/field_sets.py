@@ -63,20 +63,25 @@ def difference(old: Value, new: Value) -> tuple[list[Path], list[Path]]:
     """Paths of the leaves of `new` that `old` has not or has otherwise, and of those it lacks."""
     changed: list[Path] = []
     gone: list[Path] = []
-    _compare(old, new, (), changed, gone)
+    if not _is_same(old, new):
+        _compare(old, new, (), changed, gone)
     return changed, gone
 
 
 _ABSENT = object()
 
 
+def _is_same(old: Value, new: Value) -> bool:
+    return old is new or (type(old) is type(new) and old == new)
+
+
 def _compare(old: Value, new: Value, path: Path, changed: list[Path], gone: list[Path]) -> None:
-    if old == new and type(old) is type(new):
-        return
     before, after = _members(old, path), _members(new, path)
     if before and after:
         for step, value in after.items():
-            _compare(before.get(step, _ABSENT), value, (*path, step), changed, gone)
+            held = before.get(step, _ABSENT)
+            if not _is_same(held, value):
+                _compare(held, value, (*path, step), changed, gone)
         for step, value in before.items():
             if step not in after:
                 _compare(value, _ABSENT, (*path, step), changed, gone)
@@ -100,7 +105,14 @@ def _members(value: Value, path: Path) -> dict[str | Item, Value] | None:
 
 def item_key(entry: Value, keys: tuple[str, ...]) -> Item:
     """Key of a list item by these members."""
-    return tuple((key, entry if key == "" else entry.get(key)) for key in keys)
+    if len(keys) == 1:  # nearly always
+        return ((keys[0], entry if keys[0] == "" else entry.get(keys[0])),)
+    return tuple([(key, entry.get(key)) for key in keys])
+
+
+def _is_item(entry: Value, key: Item) -> bool:
+    """Whether the item of a list has that key."""
+    return all((entry if name == "" else entry.get(name)) == value for name, value in key)
 
 
 def assign(root: dict[str, Any], path: Path, value: Value) -> None:
@@ -122,7 +134,7 @@ def assign(root: dict[str, Any], path: Path, value: Value) -> None:
 
 def _item(items: list[Any], key: Item) -> Value:
     for entry in items:
-        if item_key(entry, tuple(name for name, _ in key)) == key:
+        if _is_item(entry, key):
             return entry
     fresh = key[0][1] if key[0][0] == "" else dict(key)
     items.append(fresh)
@@ -164,7 +176,7 @@ def _below(container: Value, step: str | Item) -> Value:
     if isinstance(step, str):
         return container.get(step) if isinstance(container, dict) else None
     for entry in container if isinstance(container, list) else ():
-        if item_key(entry, tuple(name for name, _ in step)) == step:
+        if _is_item(entry, step):
             return entry
     return None
 
@@ -174,7 +186,4 @@ def _drop(container: Value, step: str | Item) -> None:
         if isinstance(container, dict):
             container.pop(step, None)
     elif isinstance(container, list):
-        names = tuple(name for name, _ in step)
-        container[:] = [
-            entry for entry in container if entry != {} and item_key(entry, names) != step
-        ]
+        container[:] = [entry for entry in container if entry != {} and not _is_item(entry, step)]

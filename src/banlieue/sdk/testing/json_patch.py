@@ -1,6 +1,7 @@
 """JSON patch (RFC 6902): `test`, `add`, `replace` and `remove`, the operations our writers use."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from banlieue.sdk.testing.plain import clone
@@ -20,11 +21,12 @@ class TestFailed(PatchError):
 
 
 def apply_patch(document: Document, ops: Sequence[Mapping[str, Any]]) -> Document:
-    """A copy of `document` with all of `ops` applied, in order; all or nothing.
+    """`document` with all of `ops` applied, in order; all or nothing.
 
-    Raises `TestFailed` and `PatchError`.
+    `document` stays as it is; the answer shares with it whatever the patch does not touch, so
+    neither may be changed afterwards. Raises `TestFailed` and `PatchError`.
     """
-    result = clone(document)
+    result = document
     for op in ops:
         result = _apply(result, op)
     return result
@@ -42,9 +44,21 @@ def _apply(document: Document, op: Mapping[str, Any]) -> Document:
         if kind == "remove":
             raise PatchError("the whole document cannot be removed")
         return clone(op.get("value"))
-    parent = _lookup(document, pointer[:-1])
-    _change(parent, pointer[-1], str(kind), clone(op.get("value")))
-    return document
+    return _changed(document, pointer, str(kind), clone(op.get("value")))
+
+
+def _changed(document: Document, steps: Sequence[str], kind: str, value: Document) -> Document:
+    """A copy of the containers on the way, the last of which is changed."""
+    fresh = copy(document)
+    if len(steps) == 1:
+        _change(fresh, steps[0], kind, value)
+        return fresh
+    step: Any = steps[0]
+    below = _lookup(document, steps[:1])
+    if isinstance(document, list):
+        step = _index(document, step, len(document) - 1)
+    fresh[step] = _changed(below, steps[1:], kind, value)
+    return fresh
 
 
 def _steps(path: object) -> list[str]:

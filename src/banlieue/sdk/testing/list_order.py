@@ -12,6 +12,8 @@ from banlieue.sdk.testing.field_sets import MERGE_KEYS, Item, item_key
 Value = Any
 """A JSON value."""
 
+_ARRANGED = (dict, list)
+
 
 def arrange(merged: Value, live: Value, applied: Value, name: str = "") -> None:
     """Put the lists of `merged`, and those below, into that order, in place.
@@ -24,7 +26,9 @@ def arrange(merged: Value, live: Value, applied: Value, name: str = "") -> None:
     """
     if isinstance(merged, dict) and isinstance(live, dict) and isinstance(applied, dict):
         for member, value in applied.items():
-            if member in merged and member in live:
+            if type(value) in _ARRANGED and member in merged and member in live:
+                if value == live[member] == merged[member]:
+                    continue  # in the same order, too
                 arrange(merged[member], live[member], value, member)
         return
     keys = MERGE_KEYS.get(name)

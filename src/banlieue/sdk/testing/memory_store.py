@@ -214,9 +214,10 @@ class MemoryStore:
         wanted = dict(owned_leaves(part))
         owner = (call.manager, call.subresource)
         owned = copy_owned(before.owned)
-        others = set[field_sets.Path]().union(*(s for o, s in owned.items() if o != owner))
-        after = Stored(clone(before.obj), owned)
-        field_sets.discard_all(after.obj, owned.get(owner, set()) - set(wanted) - others)
+        after = Stored(_copy_to_apply(before.obj, call.subresource), owned)
+        if left_out := owned.get(owner, set()).difference(wanted):
+            left_out.difference_update(*(paths for it, paths in owned.items() if it != owner))
+            field_sets.discard_all(after.obj, left_out)
         there = {name: before.obj[name] for name in part if name in before.obj}
         changed, _ = field_sets.difference(there, part)
         for path in changed:
@@ -307,6 +308,13 @@ class MemoryStore:
 
     def _new_uid(self) -> str:
         return str(uuid.UUID(int=next(self._uids)))
+
+
+def _copy_to_apply(obj: Obj, subresource: str) -> Obj:
+    """A copy to be changed by an apply, which shares what this endpoint does not change."""
+    changing = {STATUS} if subresource else obj.keys() - {STATUS}
+    fresh = {name: clone(value) if name in changing else value for name, value in obj.items()}
+    return {**fresh, "metadata": {**fresh["metadata"]}}
 
 
 def _fits(_resource: Resource, _obj: Obj) -> str:

@@ -2,7 +2,7 @@
 
 import copy
 import marshal
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -11,11 +11,14 @@ _SCALARS = (str, int, float, bool, type(None))
 
 def clone(value: T) -> T:
     """A deep copy of JSON data, many times faster than one of anything."""
+    plain: Any = value
+    if type(plain) in _SCALARS:
+        return value
     try:
-        data = marshal.dumps(cast("Any", value))
+        copied: T = marshal.loads(marshal.dumps(plain))  # noqa: S302 - written right here
     except ValueError:
-        return cast("T", _clone(value))  # something in it is of a subclass of a plain type
-    return cast("T", marshal.loads(data))  # noqa: S302 - written right here
+        copied = _clone(value)  # something in it is of a subclass of a plain type
+    return copied
 
 
 def _clone(value: Any) -> Any:  # noqa: ANN401 - JSON data

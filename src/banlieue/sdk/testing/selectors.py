@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 _SET = re.compile(r"^\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
@@ -10,15 +11,22 @@ _COMMA = re.compile(r",(?![^(]*\))")
 
 def matches_fields(obj: Mapping[str, Any], selector: str) -> bool:
     """Whether the object's fields have the values of `a.b=c,d.e!=f`; absent counts as empty."""
-    for term in filter(None, (part.strip() for part in selector.split(","))):
-        path, unequal, value = _comparison(term)
+    for path, unequal, value in _comparisons(selector):
         if (_field(obj, path) == value) == unequal:
             return False
     return True
 
 
+@lru_cache(maxsize=256)
+def _comparisons(selector: str) -> tuple[tuple[tuple[str, ...], bool, str], ...]:
+    terms = (_comparison(part.strip()) for part in selector.split(",") if part.strip())
+    return tuple((tuple(path.split(".")), unequal, value) for path, unequal, value in terms)
+
+
 def matches_labels(labels: Mapping[str, str], selector: str) -> bool:
     """Whether labels meet `a=b,c!=d,e in (x,y),f notin (z),g,!h`."""
+    if not selector:
+        return True
     terms = (part.strip() for part in _COMMA.split(selector))
     return all(_label_term(labels, term) for term in terms if term)
 
@@ -42,10 +50,10 @@ def _comparison(term: str) -> tuple[str, bool, str]:
     raise ValueError(f"not a selector term: {term!r}")
 
 
-def _field(obj: Mapping[str, Any], path: str) -> str:
+def _field(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:
     value: Any = obj
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, Mapping) else None
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -35,16 +35,32 @@ def without_nulls(obj: Mapping[str, Any]) -> Obj:
     return cleaned
 
 
+def _tidy(value: Any, known: Any) -> Any:  # noqa: ANN401 - JSON data
+    """The value without nulls; what it shares with `known`, which has none, is shared still."""
+    if value is known:
+        return value
+    if type(value) is dict:
+        there = known if type(known) is dict else {}
+        return {
+            k: v if type(v) in _SCALARS else _tidy(v, there.get(k))
+            for k, v in value.items()
+            if v is not None
+        }
+    return _scrubbed(value)
+
+
 _SCALARS = frozenset({str, int, float, bool})
 
 
 def _scrubbed(value: Any) -> Any:  # noqa: ANN401 - JSON data
     kind = type(value)
+    if kind is list:
+        return [v if type(v) in _SCALARS else _scrubbed(v) for v in value]
     if kind is dict or (kind not in _SCALARS and isinstance(value, Mapping)):
         return {
             k: v if type(v) in _SCALARS else _scrubbed(v) for k, v in value.items() if v is not None
         }
-    if kind is list or (kind not in _SCALARS and isinstance(value, tuple)):
+    if kind not in _SCALARS and isinstance(value, list | tuple):
         return [_scrubbed(v) for v in value]
     return value
 
@@ -77,14 +93,12 @@ def restrict(before: Obj, after: Obj, subresource: str) -> Obj:
     What stays is shared with `before`: stored objects never change.
     """
     if subresource:
-        merged = {**before, "metadata": {**before["metadata"]}}
-        source = without_nulls({STATUS: after.get(STATUS)})
+        merged = {**before, STATUS: _tidy(after.get(STATUS), before.get(STATUS))}
     else:
-        merged = without_nulls({name: after[name] for name in after if name != STATUS})
-        source = before
-    merged.pop(STATUS, None)
-    if source.get(STATUS) is not None:
-        merged[STATUS] = source[STATUS]
+        merged = {**_tidy(after, before), STATUS: before.get(STATUS)}
+    if merged[STATUS] is None:
+        del merged[STATUS]
+    merged["metadata"] = {**merged["metadata"]}
     for name in SERVER_FIELDS:
         if name in before["metadata"]:
             merged["metadata"][name] = before["metadata"][name]
