@@ -53,7 +53,9 @@ async def rewatching(life: Life) -> None:
     await life.start()
     life.arm()
     life.bench.target.proxy.add(
-        soaprules.fault("WaitForUpdatesEx", "InvalidCollectorVersion", count=1)
+        soaprules.fault(
+            "WaitForUpdatesEx", "InvalidCollectorVersion", count=max(1, len(life.faults))
+        )
     )
     await life.met()
     await _toggle(life)

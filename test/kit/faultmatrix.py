@@ -7,15 +7,17 @@ must be the same VMs as without the disturbance, and none in the end.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from banlieue.api.reasons import Reason
+from banlieue.sdk.errors import NotYet
 from test.kit import soaprules
 from test.kit.certificates import Authority
+from test.kit.faultwords import WORDS, Typed
 from test.kit.matrix_report import PROPERTY
 from test.kit.soapproxy import SoapProxy
 from test.kit.soaprules import Rule
@@ -32,14 +34,7 @@ _NOBODY: Final[Mapping[str, str | tuple[str, str]]] = {
     "privilegeId": "System.View",
 }
 
-MODES: Final[Mapping[str, Callable[[str], Rule]]] = {
-    "fault": lambda method: (
-        soaprules.rest_fault(method, "service_unavailable", count=1)
-        if " " in method
-        else soaprules.fault(
-            method, "ResourceInUse", {"type": "VirtualMachine", "name": "web"}, count=1
-        )
-    ),
+_DISTURBED: Final[Mapping[str, Callable[[str], Rule]]] = {
     "503": lambda method: soaprules.http_status(method, 503, count=1),
     "late": lambda method: soaprules.delay(
         method, LATE_POLL if method == "WaitForUpdatesEx" else LATE, count=1
@@ -54,51 +49,44 @@ MODES: Final[Mapping[str, Callable[[str], Rule]]] = {
         else soaprules.strip_cookie(method, count=1)
     ),
 }
-"""What is done to one call: a fault of the vCenter, an answer of a gateway without it, an answer
-past the timeout, a connection reset before and after the call, half an answer, a session gone."""
 
-_NO_ANSWER: Final = frozenset({Reason.PROVIDER_UNREACHABLE})
-_FAILED: Final = frozenset(
-    {
-        Reason.INVENTORY_FAILED,
-        Reason.PROVISIONING_FAILED,
-        Reason.UPDATE_FAILED,
-        Reason.DELETION_FAILED,
-    }
+FAULT: Final = "fault"
+MODES: Final = (FAULT, *_DISTURBED)
+"""What is done to one call: faults of the vCenter, one attempt after the other, an answer of a
+gateway without it, an answer past the timeout, a connection reset before and after the call, half
+an answer, a session gone."""
+
+_AT_WORK: Final = frozenset(
+    map(
+        str,
+        (
+            Reason.CREATING,
+            Reason.UPDATING,
+            Reason.DELETING,
+            Reason.RESTARTING,
+            Reason.NOT_OBSERVED,
+            Reason.ADDRESS_PENDING,
+            Reason.ADDRESSES_NOT_EXPECTED,
+            Reason.GUEST_BOOTSTRAP_PENDING,
+            Reason.NOT_PAUSED,
+        ),
+    )
 )
-"""The step failed: an answer that breaks off, or a second attempt that met the first one's."""
-
-EXPECTED: Final[Mapping[str, frozenset[Reason]]] = {
-    "fault": frozenset({Reason.PROVIDER_BUSY}),
-    "503": _NO_ANSWER,
-    "late": _NO_ANSWER | _FAILED,
-    "cut": _NO_ANSWER,
-    "reply lost": _NO_ANSWER,
-    "half body": _NO_ANSWER | _FAILED,
-    "session lost": frozenset(),
-}
-"""Reasons that may be told meanwhile."""
-
-FOLLOWING: Final = frozenset({Reason.ABSENCE_UNPROVEN, Reason.PROVIDER_BUSY})
-"""Reasons that may follow until it is known what became of a call without an answer, and while the
-clones of other cells run in the same vCenter."""
+"""What conditions say while nothing is wrong."""
 
 ALARMING: Final = frozenset(
     {
         Reason.VM_MISSING,
         Reason.OWNERSHIP_CONFLICT,
-        Reason.INVALID_CONFIGURATION,
         Reason.BACKEND_IDENTITY_CHANGED,
-        Reason.PROVIDER_AUTH_FAILED,
-        Reason.PROVIDER_PERMISSION_DENIED,
         Reason.TEARDOWN_UNDECIDED,
     }
 )
 """Reasons that would have somebody do something about a disturbance that passes by itself."""
 
 
-ABREAST: Final = 4
-"""Courses that are lived at the same time; more would only wait for each other."""
+ABREAST: Final = len(MODES)
+"""Courses that are lived at the same time: most of a life is waiting."""
 
 _PATIENCE: Final = 60.0
 _WRONG: Final = (AssertionError, WaitTimeoutError, LookupError, ValueError, OSError)
@@ -114,8 +102,7 @@ class Cell:
         hit: whether the call was made at all.
         wrong: what there is too much or too little of, as text.
         again: clone calls beyond one for each VM that was made.
-        told: reasons of calls that failed meanwhile.
-        also: reasons that may be told of this call beside those of its disturbance.
+        told: reasons of calls that failed meanwhile, and of conditions that told of it.
         trouble: what else went wrong.
     """
 
@@ -125,18 +112,16 @@ class Cell:
     wrong: str = ""
     again: int = 0
     told: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()
     trouble: str = ""
 
     @property
     def is_right(self) -> bool:
         """Whether what was wanted is there once, with the right words meanwhile."""
-        allowed = EXPECTED[self.mode] | FOLLOWING
-        if (self.method, self.mode) == ("WaitForUpdatesEx", "session lost"):
-            allowed |= _NO_ANSWER  # whoever finds the session ended cuts off its other calls
-        words = set(self.told) <= {*map(str, allowed), *self.also}
-        few = self.again <= (self.mode != "fault")
-        return self.hit and few and words and not self.wrong and not self.trouble
+        words, told = WORDS[self.method], frozenset(self.told)
+        must = words.must(self.mode)
+        right = all(one & told for one in must) and told <= words.allowed(self.mode)
+        few = self.again <= (self.mode != FAULT)
+        return self.hit and few and right and not self.wrong and not self.trouble
 
     def as_json(self) -> dict[str, object]:
         """For the file."""
@@ -158,20 +143,64 @@ class Life:
         name: what the names of its machines begin with.
         alive: names of the machines there are.
         gone: names of those that were deleted.
-        also: reasons that may be told beside those of the disturbance.
+        noted: what a step saw to be told in a way of its own.
+        hits: tells how often each of the disturbances took place.
     """
 
     bench: VSphereBench
     name: str
     alive: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    also: tuple[str, ...] = ()
+    noted: set[str] = field(default_factory=set)
     started: bool = False
-    rule: Rule = field(default_factory=lambda: soaprules.cut("nothing"))
+    method: str = ""
+    mode: str = FAULT
+    hits: list[Callable[[], int]] = field(default_factory=list)
 
-    def arm(self) -> Rule:
-        """Disturb the call from now on, once."""
-        return self.bench.target.proxy.add(self.rule)
+    def arm(self) -> None:
+        """Disturb the call from now on: once, or once by each of its faults."""
+        if self.mode != FAULT:
+            self._add(_DISTURBED[self.mode](self.method))
+            return
+        for fault in self.faults:
+            if fault.in_task:
+                self._fail_task(fault)
+            elif " " in self.method:
+                self._add(soaprules.rest_fault(self.method, fault.name, fault.status, count=1))
+            else:
+                self._add(soaprules.fault(self.method, fault.name, fault.fields, count=1))
+
+    @property
+    def faults(self) -> tuple[Typed, ...]:
+        """The faults that the call is answered with; none in other modes."""
+        return WORDS[self.method].faults if self.mode == FAULT else ()
+
+    @property
+    def hit(self) -> bool:
+        """Whether the call was made, and disturbed in all ways meant."""
+        return bool(self.hits) and not self.missed
+
+    @property
+    def missed(self) -> list[int]:
+        """Which of the disturbances did not take place."""
+        return [number for number, hits in enumerate(self.hits) if not hits()]
+
+    def _add(self, rule: Rule) -> None:
+        self.bench.target.proxy.add(rule)
+        self.hits.append(lambda: rule.hits)
+
+    def _fail_task(self, fault: Typed) -> None:
+        """Have the vCenter take this life's next call, and end its task so."""
+        vcenter = self.bench.target.vcenter
+        rule = vcenter.add_fault(
+            self.method,
+            fault.name,
+            {name: _as_json(value) for name, value in fault.fields.items()},
+            stage="task",
+            account=self.bench.target.account,
+            count=1,
+        )
+        self.hits.append(lambda: vcenter.fault_hits(rule))
 
     async def start(self) -> None:
         """Have a session."""
@@ -186,7 +215,12 @@ class Life:
         self.alive.append(name)
         self.bench.make_machine(name, **spec)
         await self.bench.until(
-            f"{name} is Ready", lambda: self.bench.is_ready(name), name, timeout=_PATIENCE
+            f"{name} is Ready",
+            lambda: (
+                self.bench.is_ready(name) and self.bench.condition("UpToDate", name)[0] == "True"
+            ),
+            name,
+            timeout=_PATIENCE,
         )
         return name
 
@@ -229,7 +263,7 @@ class Life:
 
     async def met(self) -> None:
         """Wait until the disturbed call was made."""
-        await wait_until_async(lambda: self.rule.hits > 0, _PATIENCE, "the call to be made")
+        await wait_until_async(lambda: self.hit, _PATIENCE, "the call to be made")
 
     def wrong(self) -> str:
         """What there is too much or too little of."""
@@ -246,11 +280,19 @@ Course = Mapping[str, Step]
 """The steps of a life in their order, by the call that each disturbs."""
 
 
+def _as_json(value: str | tuple[str, str]) -> object:
+    if isinstance(value, tuple):
+        return {"type": value[0], "value": value[1]}
+    return int(value) if value.isdigit() else value
+
+
 async def _cell(life: Life, method: str, mode: str, step: Step) -> Cell:
     bench, proxy = life.bench, life.bench.target.proxy
-    life.rule = MODES[mode](method)
+    life.method, life.mode = method, mode
+    life.hits.clear()
+    life.noted.clear()
     bench.told.clear()
-    bench.reasons.clear()
+    bench.shown.clear()
     before, made = proxy.passed["CloneVM_Task"], len(life.alive) + len(life.gone)
     trouble = ""
     try:
@@ -258,16 +300,25 @@ async def _cell(life: Life, method: str, mode: str, step: Step) -> Cell:
     except _WRONG as error:
         trouble = f"{type(error).__name__}: {error}"[:300]
     made = len(life.alive) + len(life.gone) - made
-    alarms = ALARMING & {*bench.reasons, *bench.told_reasons()}
+    if method == "CloneVM_Task":
+        made += sum(fault.in_task for fault in life.faults)
+    failed = [str(error.reason) for error in bench.told if not isinstance(error, NotYet)]
+    told = tuple(
+        dict.fromkeys(
+            (*failed, *(it for it in bench.shown if it not in _AT_WORK), *sorted(life.noted))
+        )
+    )
+    alarms = {*map(str, ALARMING)} & {*told}.difference(*WORDS[method].must(mode))
     return Cell(
         method=method,
         mode=mode,
-        hit=life.rule.hits > 0,
+        hit=life.hit,
         wrong=life.wrong(),
         again=proxy.passed["CloneVM_Task"] - before - made,
-        told=tuple(dict.fromkeys(str(error.reason) for error in bench.told)),
-        also=life.also,
-        trouble=trouble or (f"told {sorted(map(str, alarms))}" if alarms else ""),
+        told=told,
+        trouble=trouble
+        or (f"told {sorted(alarms)}" if alarms else "")
+        or (f"missed {life.missed}" if life.missed else ""),
     )
 
 
@@ -295,7 +346,6 @@ def run_course(  # noqa: PLR0917 - what one run is made of
     mode: str,
     name: str,
     course: Course,
-    also: Iterable[Reason] = (),
     arrived: set[str] | None = None,
     **timings: float,
 ) -> list[Cell]:
@@ -307,16 +357,17 @@ def run_course(  # noqa: PLR0917 - what one run is made of
         mode: the disturbance, a key of `MODES`.
         name: of the course.
         course: what it is made of.
-        also: reasons that may be told of its calls beside those of the disturbance.
         arrived: takes up the names of all calls that were made.
         **timings: limits of the driver that the course needs otherwise.
     """
     with SoapProxy(target.vcenter.address, authority=authority) as proxy:
         own = VSphereTarget(target.vcenter, proxy)
         own.capabilities = target.capabilities
+        own.account = f"{name}-{mode}"
+        own.vcenter.set_account(own.account, own.vcenter.password)
         bench = VSphereBench(own, replace(IMPATIENT if mode == "late" else QUICK, **timings))
         word = "".join(part[0] for part in mode.split()) + mode[-1]
-        life = Life(bench, f"{name}-{word}".lower(), also=tuple(map(str, also)))
+        life = Life(bench, f"{name}-{word}".lower())
         cells = asyncio.run(_live(life, mode, course))
         if arrived is not None:
             arrived |= set(proxy.arrived)

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from pyVmomi import vim
 
-from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
 from banlieue.sdk.driver import Driver
@@ -26,9 +25,6 @@ POLICED: Final = "policed"
 POOLED: Final = "pooled"
 """Storage classes that the target has to offer: one by a policy, one by a datastore cluster."""
 
-ALSO: Final = (Reason.INVENTORY_FAILED, Reason.IMAGE_IMPORT_FAILED)
-"""What may be told of services that are no part of a VM's life."""
-
 _TAGGING: Final = "/rest/com/vmware/cis/tagging"
 _PATIENCE: Final = 60.0
 
@@ -42,9 +38,10 @@ async def _tag(life: Life, category: str = "") -> None:
     category = category or f"{name}-{uuid4().hex[:6]}"
     mapping = [{"label": "example.org/team", "tag": category}]
     bench.api.edit(PROVIDERS, PROVIDER, lambda obj: obj["spec"].update(tagMapping=mapping))
+    rest, vm = VSphereRest(bench.target.vcenter), bench.vm(name).mo_ref
+    before = rest.categories_on(vm)
     life.arm()
     bench.edit(name, tags={category: "blue"})
-    rest, vm = VSphereRest(bench.target.vcenter), bench.vm(name).mo_ref
     await bench.until(
         "the tag",
         lambda: (
@@ -55,6 +52,8 @@ async def _tag(life: Life, category: str = "") -> None:
         name,
         timeout=_PATIENCE,
     )
+    for done in before:  # every process that begins asks for each category there is
+        rest.drop_category(done)
 
 
 async def tagging(life: Life) -> None:
@@ -103,25 +102,37 @@ async def finding(life: Life) -> None:
 
 
 async def grouping(life: Life) -> None:
-    """A machine that joins a group is disturbed."""
+    """A machine that goes over to another group is disturbed.
+
+    Not the first one it joins: a process that sees a group takes away what an earlier one left.
+    """
     bench, name = life.bench, await life.one()
-    life.arm()
-    bench.edit(name, antiAffinityGroup=name)
     vm = bench.vm(name).mo_ref
-    await bench.until("the group", lambda: _groups_of(life, vm) == 1, name, timeout=_PATIENCE)
+    before: set[str] = set()
+    for number in range(2):
+        if number:
+            life.arm()
+        bench.edit(name, antiAffinityGroup=f"{name}-{number}")
+        await bench.until("the group", partial(_goes_over, life, vm, before), name)
+        before = _groups_of(life, vm)
 
 
-def _groups_of(life: Life, vm: str) -> int:
+def _goes_over(life: Life, vm: str, before: set[str]) -> bool:
+    now = _groups_of(life, vm)
+    return len(now) == 1 and now != before
+
+
+def _groups_of(life: Life, vm: str) -> set[str]:
     vcenter = life.bench.target.vcenter
     with VSphereClient(vcenter.url, ca_pem=vcenter.ca_pem) as admin:
         admin.login(vcenter.username, vcenter.password)
         found = admin.read(admin.at("DC0/host/DC0_C0"), "configurationEx.group")
         admin.content.sessionManager.Logout()
-    return sum(
-        vm in {it._moId for it in group.vm or ()}
+    return {
+        group.name
         for group in found.get("configurationEx.group") or ()
-        if isinstance(group, vim.cluster.VmGroup)
-    )
+        if isinstance(group, vim.cluster.VmGroup) and vm in {it._moId for it in group.vm or ()}
+    }
 
 
 # Storage

@@ -68,6 +68,20 @@ class VSphereRest:
             found.add((str(category["name"]), str(tag["name"])))
         return found
 
+    def categories_on(self, moid: str, kind: str = "VirtualMachine") -> set[str]:
+        """Ids of the categories that the tags on an object are of."""
+        body = {"object_id": {"type": kind, "id": moid}}
+        path = "com/vmware/cis/tagging/tag-association?~action=list-attached-tags"
+        tags = self._call("POST", path, body) or ()
+        return {
+            str(self._call("GET", f"com/vmware/cis/tagging/tag/id:{key}")["category_id"])
+            for key in tags
+        }
+
+    def drop_category(self, category: str) -> None:
+        """Remove a category, by its id, and all its tags."""
+        self._call("DELETE", f"com/vmware/cis/tagging/category/id:{category}")
+
     def end_sessions(self, tokens: Sequence[str]) -> None:
         """End sessions by their tokens."""
         own = self._headers

@@ -105,6 +105,7 @@ class VSphereBench:
         timings: of the driver.
         told: errors of calls, opening the session and the feed, in order.
         reasons: reasons that a machine's Ready condition had, in order.
+        shown: reasons of all conditions of machines that were not True, in order.
     """
 
     target: VSphereTarget
@@ -113,6 +114,7 @@ class VSphereBench:
     clock: FakeClock = field(default_factory=lambda: FakeClock(datetime.now(UTC)))
     told: list[DriverError] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
     domains: dict[str, FailureDomain] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -220,6 +222,9 @@ class VSphereBench:
         status, reason = self.condition("Ready", name)
         if status and (not self.reasons or self.reasons[-1] != reason):
             self.reasons.append(reason)
+        for item in (self.machine(name).get("status") or {}).get("conditions") or []:
+            if item["status"] != "True" and item["reason"] not in self.shown:
+                self.shown.append(item["reason"])
 
     async def until(
         self, what: str, done: Callable[[], object], *names: str, timeout: float = PATIENCE
