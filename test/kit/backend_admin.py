@@ -83,7 +83,7 @@ class WorldAdmin(BackendAdmin):
         return int(self._find(vm)["cpus"])
 
     def move(self, vm: str) -> str:
-        self._port.control("move", {"vm": vm, "domain": "domain-b"})
+        self._port.control("move", {"vm": vm, "domain": self._find(vm)["domain"]})
         return str(self._find(vm)["host"])
 
     def move_beside(self, vm: str, other: str) -> None:
@@ -91,7 +91,7 @@ class WorldAdmin(BackendAdmin):
 
     def make_deaf(self, name: str, vm: str) -> None:
         del name
-        self._port.control("hang_guest", {"vm": vm})
+        self._port.control("deafen_guest", {"vm": vm})
 
     def slow_guests(self, seconds: float) -> None:
         self._port.control("set_latencies", {"boot": seconds})

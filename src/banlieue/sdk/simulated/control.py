@@ -163,9 +163,12 @@ class Control:
         self._hypervisor.remove(self._any(vm))
 
     def move(self, vm: str, domain: str) -> None:
-        """Take a VM to another failure domain."""
-        self._hypervisor.check_name(self._any(vm).name, domain)
-        self._any(vm).host = self._hypervisor.domain(domain).hosts[0].name
+        """Take a VM to another failure domain, or to another host of its own."""
+        found = self._any(vm)
+        if domain != found.domain:
+            self._hypervisor.check_name(found.name, domain)
+        hosts = (host.name for host in self._hypervisor.domain(domain).hosts)
+        found.host = next(host for host in hosts if host != found.host)
         self._change(vm, domain=domain)
 
     def rename(self, vm: str, name: str) -> None:
@@ -209,6 +212,10 @@ class Control:
     def hang_guest(self, vm: str) -> None:
         """Make the guest stop answering, now and after every start."""
         self._change(vm, guest_hung=True, guest_up=False, guest_due=None)
+
+    def deafen_guest(self, vm: str) -> None:
+        """Make the guest ignore every wish to stop; else it is as ever."""
+        self._change(vm, guest_deaf=True)
 
     def set_first_boot(self, vm: str, tells: str) -> None:
         """Have the guest tell that of its first boot, at its next boot and as if it had so far."""

@@ -139,6 +139,7 @@ class Vm(Record):
     guest_due: float | None = None
     guest_up: bool = False
     guest_hung: bool = False
+    guest_deaf: bool = False
     last_boot: str | None = None
     hidden: bool = False
     held: bool = False
