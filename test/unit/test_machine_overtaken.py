@@ -1,6 +1,6 @@
 """Machines whose owner has a VM that went further in moves, and what befalls writers of marks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -202,6 +202,9 @@ def _cached(bench: MachineBench, stale: Obj) -> Iterator[None]:
 
         def list(self, resource: Resource) -> Iterable[Obj]:
             return cache.list(resource)
+
+        def revisions(self, resource: Resource) -> Mapping[Key, object]:
+            return cache.revisions(resource)
 
     object.__setattr__(context, "cache", Late())
     try:

@@ -17,6 +17,7 @@ from banlieue.sdk.machine import (
     disks,
     drift,
     epochs,
+    hints,
     life,
     moving,
     pausing,
@@ -47,7 +48,7 @@ CONTROLLER = "machine"
 """Name of the controller in queues, logs and metrics."""
 
 _SHORTEST_RETRY = 1.0
-_LONGEST_RETRY = 300.0
+_LONGEST_RETRY = hints.LONGEST_PAUSE
 _GRANT_RETRY = 0.2
 _LONGEST_GRANT_RETRY = 5.0
 """A grant comes within moments, and nobody tells of it."""
@@ -119,13 +120,28 @@ class MachineReconciler:
         opened = open_or_unreached(self.providers, provider)
         if opened is None:
             return Result()
-        if (pause := await self.vigil.still_waiting(self.ctx, key, raw)) is not None:
+        if (pause := await self._pause(key, raw, machine, opened)) is not None:
             return Result(pause)
-        self.vigil.forget(key)
-        if not self.shares.has_room(provider, sum(1 for _ in self.ctx.cache.list(PROVIDERS))):
+        if not self.shares.has_room(provider, len(self.ctx.cache.revisions(PROVIDERS))):
             return Result(self.ctx.rng.uniform(*LATER))
         with self.shares.taken(provider):
             return await self._look(key, raw, machine, opened)
+
+    async def _pause(
+        self, key: Key, raw: Obj, machine: Machine, opened: OpenProvider
+    ) -> float | None:
+        """Seconds for which no pass is due; None when one is."""
+        if (pause := await self.vigil.still_waiting(self.ctx, key, raw)) is not None:
+            return pause
+        self.vigil.forget(key)
+        memory = self.memories.setdefault(key, Memory())
+        hints.take_up(memory, machine, self.ctx.clock)
+        if isinstance(opened, Unreached):
+            return None  # which asks no backend, and has something to say
+        left = hints.rest(memory, machine, self.ctx.clock)
+        if left is not None and machine.spec.instance is not None:
+            self._listen_for(key, machine.spec.instance)
+        return left
 
     async def _look(self, key: Key, raw: Obj, machine: Machine, opened: OpenProvider) -> Result:
         scope = Scope(
@@ -224,7 +240,7 @@ class MachineReconciler:
         first, longest = _SHORTEST_RETRY, _LONGEST_RETRY
         if error.reason is Reason.WAITING_FOR_GRANT:
             first, longest = _GRANT_RETRY, _LONGEST_GRANT_RETRY
-        ceiling = min(longest, first * 2 ** min(memory.failures, 9))
+        ceiling = min(longest, first * 2 ** min(memory.failures, hints.MOST_FAILURES))
         return Wait(error.reason, error.message, first + self.ctx.rng.uniform(0, ceiling))
 
     async def _report(self, scope: Scope, outcome: Outcome, error: DriverError | None) -> bool:
@@ -261,6 +277,7 @@ class MachineReconciler:
             restarted=restart.done_at(scope),
             task=scope.memory.task,
             failures=scope.memory.failures,
+            next_attempt=hints.next_attempt(outcome, error, self.ctx.clock.now()),
             error=error,
             seed=seed.status(scope),
             first_boot=seed.findings(scope),
@@ -319,6 +336,9 @@ class MachineReconciler:
         keys |= {self._by_task[handle] for handle in changes.tasks if handle in self._by_task}
         for handle in changes.tasks:
             self._by_task.pop(handle, None)
+        for memory in map(self.memories.get, keys):
+            if memory is not None:
+                memory.rests_until = None
         if changes.everything:
             keys |= self.machines_of(provider)
         priority = Priority.RESYNC if changes.everything else Priority.CHANGE

@@ -66,6 +66,7 @@ class Report:
     interfaces: tuple[str, ...] = ()
     task: Task | None = None
     failures: int = 0
+    next_attempt: datetime | None = None
     error: DriverError | None = None
     paused: str | None = None
     seed: SeedStatus | None = None
@@ -91,6 +92,7 @@ def status_of(report: Report) -> MachineStatus:
     status.last_restart_time = report.restarted or before.last_restart_time
     status.task = task_status(before.task, report.task, report.now)
     status.failures = Failures(count=report.failures) if report.failures else None
+    status.next_attempt = report.next_attempt
     status.last_backend_error = _backend_error(before.last_backend_error, report)
     if isinstance(report.error, Refused) and not provisioned and machine.spec.placement:
         status.create_refused = CreateRefused(
@@ -104,8 +106,9 @@ def status_of(report: Report) -> MachineStatus:
         generation=machine.metadata.generation,
         now=report.now,
     )
-    if status.model_copy(update={"failures": before.failures}) == before:
-        status.failures = before.failures  # that it failed once more is not worth a write
+    hints = {"failures": before.failures, "next_attempt": before.next_attempt}
+    if status.model_copy(update=hints) == before:
+        return before  # that it failed once more is not worth a write
     return status
 
 

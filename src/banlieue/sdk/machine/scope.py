@@ -36,6 +36,9 @@ class Memory:
     task: Task | None = None
     tried: bool = False
     failures: int = 0
+    hints_taken: bool = False
+    rests_until: float | None = None
+    rests_as: str | None = None
     unchanged: int = 0
     diverged_at: float | None = None
     restarted: datetime | None = None
