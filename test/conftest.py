@@ -10,6 +10,7 @@ from test.kit.kube import Kube
 from test.kit.matrix_report import pytest_terminal_summary  # noqa: F401 - a hook
 from test.kit.namespaces import create_namespace, discard_namespace
 from test.kit.rights_used import pytest_sessionfinish, pytest_testnodedown  # noqa: F401 - hooks
+from test.kit.transcripts import PLUGIN
 
 LONG = frozenset(
     {
@@ -37,6 +38,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Python's collector looks at thousands of modules and tests again and again, and none of them goes.
 gc.set_threshold(20_000, 20, 50)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have what stories tell on one backend compared with the other."""
+    config.pluginmanager.register(PLUGIN)
 
 
 @pytest.hookimpl(trylast=True)

@@ -119,7 +119,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if output is not None:
         output[_WORKER_OUTPUT] = sorted(_used)
         return
-    if exitstatus or not _whole(session.config):
+    if exitstatus or not whole(session.config):
         return
     if idle := unused(_used):
         told = "\n".join(("rights that nothing used in the whole run:", *idle))
@@ -129,7 +129,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             reporter.write_line(f"\n{told}", red=True)
 
 
-def _whole(config: pytest.Config) -> bool:
+def whole(config: pytest.Config) -> bool:
     """Whether nothing was left out by the command line."""
     chosen = ("file_or_dir", "keyword", "deselect", "ignore", "ignore_glob", "lf", "collectonly")
     return config.getoption("markexpr") == "not e2e" and not any(

@@ -7,6 +7,7 @@ import pytest
 from test.kit.controlplane import ControlPlane
 from test.kit.story import Story, told_on
 from test.kit.targets import KINDS, new_target
+from test.kit.transcripts import recorded
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -25,7 +26,10 @@ def stage(
 
 
 @pytest.fixture
-def story(stage: Story) -> Iterator[Story]:
-    """A story on an empty stage."""
-    yield stage
-    stage.ended()
+def story(stage: Story, request: pytest.FixtureRequest) -> Iterator[Story]:
+    """A story on an empty stage; what is said in it is compared with the other backend's."""
+    try:
+        with recorded(stage.watched.status, stage.registered.target.backend.name, request):
+            yield stage
+    finally:
+        stage.ended()

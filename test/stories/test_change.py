@@ -144,6 +144,7 @@ def test_a_vm_that_was_destroyed_behind_our_back_is_missed_and_not_made_again(
     story.ready("lost")
     vm = story.backend_vm("lost")
     story.admin.power_off(vm.id)
+    story.condition("lost", "PowerStateSynced", "False", "DriftDetected")
     story.registered.target.remove(vm.id)
 
     message = story.condition("lost", "Ready", "False", "VMMissing")

@@ -10,7 +10,7 @@ from banlieue.api.names import TOPOLOGY_HOST
 from banlieue.sdk.testing.conformance_target import USER_DATA
 from test.kit.mirror import Mirror, checksum
 from test.kit.running import VMS
-from test.kit.stack import condition
+from test.kit.stack import Object, condition
 from test.kit.story import Story
 from test.kit.targets import VSPHERE
 from test.kit.vsphere_rest import VSphereRest, rules_of
@@ -213,11 +213,16 @@ def test_labels_become_tags_and_machines_are_kept_apart(story: Story) -> None:
     wait_until(lambda: rest.tags_on(vms[0]) == {("Team", "red")}, 30, "the other tag")
 
     story.edit_provider(settings=None)
+    wait_until(lambda: _is_followed(story.provider()), 60, "the Provider's edit to be followed")
     _labelled(story, "plain", {"example.org/team": "nobody-made-it"})
     story.ready("plain")
     message = story.condition("plain", "UpToDate", "False", "InvalidConfiguration")
     assert "createTags" in message
     story.edit_provider(tagMapping=None)
+
+
+def _is_followed(obj: Object) -> bool:
+    return bool(obj["status"]["observedGeneration"] == obj["metadata"]["generation"])
 
 
 def _labelled(story: Story, name: str, labels: dict[str, str], **spec: object) -> None:

@@ -7,6 +7,7 @@ import pytest
 from test.kit.controlplane import ControlPlane
 from test.kit.story import Story, told_on
 from test.kit.targets import KINDS, new_target
+from test.kit.transcripts import recorded
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +40,7 @@ def story(
     with (
         new_target(request.param, directory, zones=3) as target,
         told_on(target, control_plane, directory) as story,
+        recorded(story.watched.status, request.param, request),
     ):
         yield story
 
