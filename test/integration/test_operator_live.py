@@ -448,6 +448,9 @@ def test_a_tenants_namespace_takes_its_vms_along_as_their_policies_say(
     )
     assert told["status"]["phase"] == "Terminating"
     assert kept in world.target().vms(), "it runs as it did"
+    vm = kube.get("virtualmachines", "protected", tenant)
+    (why,) = (it for it in vm["status"]["conditions"] if it["type"] == "InfrastructureReady")
+    assert "left alone until this VirtualMachine is deleted" in why["message"]
     assert len(world.port.control("detached", {})) == 1
     assert kube.list("secrets", tenant) == kube.list("roles", tenant) == []
 

@@ -78,12 +78,12 @@ async def decide(api: ApiClient, machine: Found) -> TeardownMode | None:
     except NotFound:
         return TeardownMode.RELEASE
     vm = VirtualMachine.from_api(owner)
-    if vm.metadata.deletion_timestamp is None and await _is_ending(api, machine.key.namespace):
+    if vm.metadata.deletion_timestamp is None and await is_ending(api, machine.key.namespace):
         return None
     return _by_owner(vm, machine)
 
 
-async def _is_ending(api: ApiClient, namespace: str) -> bool:
+async def is_ending(api: ApiClient, namespace: str) -> bool:
     """Whether the namespace is being deleted: kinds go in any order, a VM's turn comes."""
     with contextlib.suppress(NotFound):
         found = await api.get(NAMESPACES, Key("", namespace))

@@ -60,9 +60,15 @@ async def await_release(scope: Scope) -> Outcome:
     if machine.metadata.deletion_timestamp is None:
         return CONTINUE
     gone = await teardown.let_go(scope.ctx.api, Found(kind, raw))
+    ending = await teardown.is_ending(scope.ctx.api, scope.key.namespace)
+    after = (
+        "until this VirtualMachine is deleted, too, as its namespace is"
+        if ending
+        else "and taken up again"
+    )
     outcome = Wait(
         Reason.WAITING_FOR_INFRASTRUCTURE,
-        "its machine object is being deleted; the machine itself is left alone and taken up again",
+        f"its machine object is being deleted; the machine itself is left alone {after}",
         _SOON if gone else None,
     )
     scope.settle(false(ConditionType.INFRASTRUCTURE_READY, outcome.reason, outcome.message))
