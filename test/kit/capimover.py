@@ -85,11 +85,16 @@ async def move_back(world: CapiWorld, copied: Copied, *, seconds: float = 60.0) 
         copied: What was read at the source.
         seconds: How long the controllers may work once the Cluster is resumed.
     """
-    fresh = world.api.put(CAPI_MACHINES, restored(copied.owner, uid="new-owner", status=False))
-    obj = restored(copied.node, uid="new-node", status=False)
-    obj["metadata"]["ownerReferences"][0]["uid"] = fresh["metadata"]["uid"]
-    world.api.put(SIMULATED_MACHINES, obj)
+    put_back(world, copied)
     await world.settle()
     assert world.told(NODE, "Paused") == ("True", "Paused")
     world.pause(paused=False)
     await world.settle(seconds=seconds)
+
+
+def put_back(world: CapiWorld, copied: Copied) -> None:
+    """Make both on the target; its Cluster stays paused."""
+    fresh = world.api.put(CAPI_MACHINES, restored(copied.owner, uid="new-owner", status=False))
+    obj = restored(copied.node, uid="new-node", status=False)
+    obj["metadata"]["ownerReferences"][0]["uid"] = fresh["metadata"]["uid"]
+    world.api.put(SIMULATED_MACHINES, obj)

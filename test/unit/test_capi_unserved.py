@@ -3,9 +3,10 @@
 from typing import Any
 
 from banlieue.api import names
-from banlieue.api.resources import PROVIDERS
+from banlieue.api.resources import CAPI_MACHINES, PROVIDERS
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
+from test.kit.capimover import Copied, move_away, put_back
 from test.kit.capiworld import CapiWorld
 from test.kit.controllerworld import NAMESPACE, SYSTEM
 
@@ -50,6 +51,41 @@ async def test_one_that_is_deleted_names_the_way_out_which_is_one() -> None:
     await world.settle()
     assert world.node() == {}
     assert world.every_vm() == vms
+
+
+async def moved() -> tuple[CapiWorld, Copied]:
+    """A world to which a machine that is Ready is moved, without its Provider; still paused."""
+    world = CapiWorld.with_cluster()
+    world.add_machine()
+    await world.settle()
+    copied = await move_away(world, watched=True, restarts=False)
+    world.stop_serving()
+    key = Key(SYSTEM, copied.node["spec"]["providerRef"]["name"])
+    world.edit_provider(key.name, lambda it: it["metadata"].update(finalizers=[]))
+    world.api.drop(PROVIDERS, key)
+    return world, copied
+
+
+async def test_one_that_was_moved_to_where_its_provider_is_not_says_so() -> None:
+    """Its intent is renewed first, and of its own write the controller hears nothing."""
+    world, copied = await moved()
+    put_back(world, copied)
+    world.pause(paused=False)
+    await world.settle()
+    assert world.node()["spec"]["teardown"]["uid"] == "new-node"
+    assert world.told() == ("False", "ProviderNotFound")
+    assert "make it with its Secret of the same name" in world.says()["message"]
+
+
+async def test_one_whose_machine_ends_after_such_a_move_names_the_way_out() -> None:
+    world, copied = await moved()
+    put_back(world, copied)
+    world.api.drop(CAPI_MACHINES, NODE)
+    world.api.drop(SIMULATED_MACHINES, NODE)
+    world.pause(paused=False)
+    await world.settle()
+    assert world.node()["spec"]["teardown"] == {"mode": "Destroy", "uid": "new-node"}
+    assert "spec.teardown {mode: Release, uid: new-node}" in world.says()["message"]
 
 
 async def test_nothing_is_said_of_a_paused_one() -> None:

@@ -29,13 +29,13 @@ def is_to_be_destroyed(machine: Machine) -> bool:
     return has_intent(machine) and intent is not None and intent.mode is TeardownMode.DESTROY
 
 
-async def renew(api: ApiClient, found: Found) -> bool:
+async def renew(api: ApiClient, found: Found) -> Found:
     """Write the intent of a living machine again, whose Machine lives and refers to it.
 
     A void intent to release stays one: somebody has asked for it.
 
     Returns:
-        Whether it was written.
+        The object as it is then; the pass that writes gets no event of it.
 
     Raises:
         Conflict: the object changed since it was read; decide again.
@@ -44,18 +44,20 @@ async def renew(api: ApiClient, found: Found) -> bool:
     machine = Machine.from_api(found.obj)
     owner = await _owner(api, machine, found)
     if owner is None or not objects.names_machine(owner, found.kind, found.key):
-        return False
+        return found
     void = machine.spec.teardown
     mode = void.mode if void is not None else TeardownMode.DESTROY
-    await teardown.write_intent(api, found, mode)
-    return True
+    return await teardown.write_intent(api, found, mode)
 
 
-async def end(api: ApiClient, cache: ObjectReader, found: Found) -> None:
+async def end(api: ApiClient, cache: ObjectReader, found: Found) -> Found:
     """Decide on a machine whose object is being deleted.
 
     With a valid intent the provider acts, or nobody is left to: a released one of a Provider that
     is gone is let go here. Without one only the end of its Machine is a reason to destroy.
+
+    Returns:
+        The object with the intent it has then; the pass that writes gets no event of it.
 
     Raises:
         Conflict: the object changed since it was read; decide again.
@@ -63,10 +65,10 @@ async def end(api: ApiClient, cache: ObjectReader, found: Found) -> None:
     """
     machine = Machine.from_api(found.obj)
     if not objects.is_stamped(machine):
-        return  # nothing was made for it, and nothing of ours holds it
+        return found  # nothing was made for it, and nothing of ours holds it
     if has_intent(machine):
         await teardown.release_from_gone_provider(api, found)
-        return
+        return found
     for name in _candidates(cache, machine, found):
         owner = await _live(api, CAPI_MACHINES, Key(found.key.namespace, name))
         if (
@@ -74,8 +76,8 @@ async def end(api: ApiClient, cache: ObjectReader, found: Found) -> None:
             and objects.is_leaving(owner)
             and objects.names_machine(owner, found.kind, found.key)
         ):
-            await teardown.write_intent(api, found, TeardownMode.DESTROY)
-            return
+            return await teardown.write_intent(api, found, TeardownMode.DESTROY)
+    return found
 
 
 def _candidates(cache: ObjectReader, machine: Machine, found: Found) -> list[str]:

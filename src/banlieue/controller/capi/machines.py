@@ -94,9 +94,12 @@ class ClusterMachineReconciler:
         if standing.problem is not None:
             return Result()
         if not ending.has_intent(machine):
-            if not await self._paused_live(machine):
-                await ending.renew(services.ctx.api, found)
-            return Result()
+            if await self._paused_live(machine):
+                return Result()
+            found = await ending.renew(services.ctx.api, found)
+            machine = Machine.from_api(found.obj)
+            if not ending.has_intent(machine):
+                return Result()
         if await self._is_unserved(found, machine):
             return Result()
         reference = objects.owner_reference(machine)
@@ -109,7 +112,8 @@ class ClusterMachineReconciler:
         """A machine that is being deleted: whoever is left decides."""
         standing = await self.services.keeper.standing()
         if standing.problem is None and not await self._paused_live(machine):
-            await ending.end(self.services.ctx.api, self.services.ctx.cache, found)
+            found = await ending.end(self.services.ctx.api, self.services.ctx.cache, found)
+            machine = Machine.from_api(found.obj)
             if ending.is_to_be_destroyed(machine):
                 await self._is_unserved(found, machine)
         return Result()
