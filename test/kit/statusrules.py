@@ -94,11 +94,13 @@ def _is_time(text: str) -> bool:
 
 
 def _has_null(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return any(_has_null(item) for item in value.values())
-    if isinstance(value, list):
-        return any(_has_null(item) for item in value)
-    return value is None
+    left = [value]
+    for item in left:  # which grows meanwhile
+        if isinstance(item, dict):
+            left.extend(item.values())
+        elif isinstance(item, list):
+            left.extend(item)
+    return None in left
 
 
 def faults_between(old: Object, new: Object) -> Iterator[str]:
@@ -135,14 +137,14 @@ def is_ours(old: Object, new: Object) -> bool:
     """Whether one of our processes made the new version, as its field managers tell.
 
     A write that changes values of fields its writer owned before leaves no trace there: then it
-    counts as ours, because others own nothing that is judged here.
+    counts as ours once we wrote anything at all, because others own nothing that is judged here.
     """
     before, after = _writers(old), _writers(new)
     wrote = [name for name, entry in after.items() if _moved(before.get(name), entry)]
     if wrote:
         return any(name[0].startswith(OURS) for name in wrote)
     # Somebody who only takes fields away owns none: our sets shrink, their times stay.
-    return _owned(before) == _owned(after)
+    return bool(_owned(before)) and _owned(before) == _owned(after)
 
 
 def _writers(obj: Object) -> dict[tuple[str, str, str], Mapping[str, Any]]:

@@ -148,6 +148,7 @@ def test_only_writes_of_our_processes_are_judged() -> None:
     wiped["metadata"]["managedFields"][0]["fieldsV1"] = {}
     assert not is_ours(ours, wiped), "an admin took fields away"
     assert not is_ours(ours, bare)
+    assert not is_ours(bare, bare), "others tidied the record of their own fields up"
 
 
 def test_the_difference_shows_what_changed_only() -> None:
