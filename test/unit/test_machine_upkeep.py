@@ -97,6 +97,23 @@ async def test_an_edit_that_nobody_served_is_made_by_the_next_process(bench: Mac
     assert keeper.asked == again.asked
 
 
+async def test_what_lacks_is_told_until_another_attempt_has_ended(bench: MachineBench) -> None:
+    """An attempt of several steps said for as long that nothing lacked."""
+    keeper = _keeper(bench)
+    denied = Upkeep(shortfalls=(DENIED,))
+    keeper.answers += [denied, Upkeep(0.5), Upkeep(0.5), denied, Upkeep(0.5)]
+    bench.make_machine(tags={"team": "a"})
+    told: list[tuple[str, str]] = []
+    while len(keeper.asked) < 6 or told[-1][0] != "True":
+        assert bench.clock.monotonic() < 300
+        await bench.reconciler.reconcile(MACHINE)
+        if keeper.asked and (not told or told[-1] != bench.condition("UpToDate")):
+            told.append(bench.condition("UpToDate"))
+        bench.clock.advance(1.0)
+    seen = [it for it in told if it[1] in {"UpToDate", "ProviderPermissionDenied"}]
+    assert seen == [("False", "ProviderPermissionDenied"), ("True", "UpToDate")]
+
+
 async def test_what_lacks_is_told_tried_again_and_keeps_nothing_waiting(
     bench: MachineBench,
 ) -> None:

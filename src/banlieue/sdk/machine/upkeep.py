@@ -75,7 +75,7 @@ async def _step(scope: Scope, kept: Kept) -> None:
     refused = _refused(scope)
     if refused is not None:
         told = replace(told, shortfalls=(*told.shortfalls, refused))
-    kept.last = told
+    kept.last = _with_earlier(told, kept.last)
     if told.settled:
         kept.failures = 0
         return
@@ -86,6 +86,15 @@ async def _step(scope: Scope, kept: Kept) -> None:
         pause *= scope.ctx.rng.uniform(0.9, 1.1)
     kept.due = scope.ctx.clock.monotonic() + pause
     _again(scope, pause)
+
+
+def _with_earlier(told: Upkeep, before: Upkeep) -> Upkeep:
+    """While another attempt is under way, what the last one told is still so."""
+    if told.poll_after is None:
+        return told
+    again = {it.field for it in told.shortfalls}
+    earlier = tuple(it for it in before.shortfalls if it.field not in again)
+    return replace(told, shortfalls=(*told.shortfalls, *earlier))
 
 
 def _refused(scope: Scope) -> Shortfall | None:
