@@ -336,12 +336,19 @@ def _refused() -> NeedsOperator:
     )
 
 
-def refusal(error: RestError, what: str) -> DriverError:
-    """The uniform error of a refused call; `what` says in which matter."""
+def refusal(error: RestError, what: str, *privileges: str) -> DriverError:
+    """The uniform error of a refused call.
+
+    Args:
+        error: the service's answer, which names no privilege.
+        what: in which matter.
+        privileges: what the call takes.
+    """
     if error.denied:
+        named = f" ({' and '.join(privileges)})" if privileges else ""
         return NeedsOperator(
             Reason.PROVIDER_PERMISSION_DENIED,
-            f"the account lacks a right for {what}; grant it",
+            f"the account lacks a right for {what}{named}; grant it",
         )
     return NeedsOperator(
         Reason.INVENTORY_FAILED, f"the vCenter refused {what} ({error.kind or error.status})"

@@ -5,7 +5,8 @@ again among what is new.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from banlieue.api.reasons import Reason
@@ -15,6 +16,9 @@ from banlieue.sdk.errors import NeedsOperator
 _CATEGORY, _TAG = "cis/tagging/category", "cis/tagging/tag"
 _ASSOCIATION = "cis/tagging/tag-association"
 _VM = "VirtualMachine"
+_MAKE_CATEGORY = "InventoryService.Tagging.CreateCategory"
+_MAKE_TAG = "InventoryService.Tagging.CreateTag"
+_ATTACH = ("InventoryService.Tagging.AttachTag", "InventoryService.Tagging.ObjectAttachable")
 _FRESH_SECONDS = 600.0
 _MISS_SECONDS = 30.0
 _CHUNK = 500
@@ -133,14 +137,22 @@ class Tags:
             "cardinality": "SINGLE",
             "associable_types": [_VM],
         }
-        return self._made(
-            _CATEGORY, spec, self._categories, lambda: self._category(name), f"category {name!r}"
-        )
+        with self._making(f"category {name!r}", _MAKE_CATEGORY):
+            return self._made(_CATEGORY, spec, self._categories, lambda: self._category(name))
 
     def _make_tag(self, category: str, name: str) -> str:
         spec = {"name": name, "description": "", "category_id": category}
         names = self._tags.setdefault(category, _Names())
-        return self._made(_TAG, spec, names, lambda: self._tag(category, name), f"tag {name!r}")
+        with self._making(f"tag {name!r}", _MAKE_TAG):
+            return self._made(_TAG, spec, names, lambda: self._tag(category, name))
+
+    @staticmethod
+    @contextmanager
+    def _making(what: str, privilege: str) -> Iterator[None]:
+        try:
+            yield
+        except RestError as error:
+            raise refusal(error, f"making {what}", privilege) from error
 
     def _made(
         self,
@@ -148,16 +160,18 @@ class Tags:
         spec: Mapping[str, object],
         names: _Names,
         look: Callable[[], str | None],
-        what: str,
     ) -> str:
-        """Make something; what somebody else made at the same moment is taken."""
+        """Make something; what somebody else made at the same moment is taken.
+
+        Raises `RestError`.
+        """
         try:
             key = self._rest.post(path, spec, wrapped="create_spec")
         except RestError as error:
             names.read_at = None
             found = look() if error.exists else None
             if found is None:
-                raise refusal(error, f"making {what}") from error
+                raise
             return found
         names.by_id[str(key)] = str(spec["name"])
         return str(key)
@@ -178,7 +192,7 @@ class Tags:
             return
         body = {"object_id": {"type": _VM, "id": vm}, "tag_ids": wanted}
         answer = self._answer(
-            lambda: self._rest.post(_ASSOCIATION, body, action=action), "tagging VMs"
+            lambda: self._rest.post(_ASSOCIATION, body, action=action), "tagging VMs", *_ATTACH
         )
         if isinstance(answer, Mapping) and answer.get("success") is False:
             self.forget()
@@ -228,12 +242,12 @@ class Tags:
             self._categories = _Names()
             self._tags = {}
 
-    def _answer(self, ask: Callable[[], object], what: str) -> object:
+    def _answer(self, ask: Callable[[], object], what: str, *privileges: str) -> object:
         try:
             return ask()
         except RestError as error:
             self.forget()
-            raise refusal(error, what) from error
+            raise refusal(error, what, *privileges) from error
 
 
 def _ids(answer: object) -> list[str]:
