@@ -19,7 +19,9 @@ from test.kit.imagefiles import archive, descriptor, manifest, ova, vmdk
 from test.kit.mirror import Mirror, checksum
 from test.kit.soaprules import drop_reply
 from test.kit.vcsim_values import Machine
-from test.kit.vsphere_target import VSphereTarget, vsphere_target
+from test.kit.vsphere_rest import VSphereRest
+from test.kit.vsphere_target import TEMPLATE, VSphereTarget, vsphere_target
+from test.kit.vspherespec import admin
 
 pytestmark = pytest.mark.slow
 
@@ -256,3 +258,31 @@ def test_a_slow_import_keeps_its_lease(
         _imported(bench, wanted)
         assert mirror.requests == ["image.ova"]
     bench.until("the deletion", lambda: driver.delete_image(wanted.name, where) is None)
+
+
+def test_a_machine_is_made_from_the_template_of_a_library_item(
+    bench: Bench, vcenter: VSphereTarget
+) -> None:
+    rest, where = VSphereRest(vcenter.vcenter), _where(bench)
+    with admin(vcenter) as client:
+        place = [
+            str(client.at(path)._moId)
+            for path in ("DC0/datastore/LocalDS_0", "DC0/vm", "DC0/host/DC0_C0/Resources")
+        ]
+    (source,) = _named(vcenter, TEMPLATE)
+    library = rest.make_library("golden", place[0])
+    rest.make_template_item(library, "ubuntu-24.04", source.mo_ref, *place[1:])
+    (held,) = _named(vcenter, "ubuntu-24.04")
+    assert held.template
+
+    wanted = ImageSource(
+        provider_class="vsphere", kind=SourceKind.TEMPLATE, ref="library:golden/ubuntu-24.04"
+    )
+    found = _driver(bench).find_image(wanted, where)
+    assert found is not None
+    assert found.handle == held.mo_ref, "the one it holds, not the one it was made of"
+    plan = replace(bench.plan("from-library"), image=found)
+    made = bench.ensure(plan)
+    assert made.uuid == plan.ref.uuid
+    absent = wanted.model_copy(update={"ref": "library:golden/debian"})
+    assert _driver(bench).find_image(absent, where) is None

@@ -82,6 +82,25 @@ class VSphereRest:
         """Remove a category, by its id, and all its tags."""
         self._call("DELETE", f"com/vmware/cis/tagging/category/id:{category}")
 
+    def make_library(self, name: str, datastore: str) -> str:
+        """A content library on a datastore; its id."""
+        backing = {"datastore_id": datastore, "type": "DATASTORE"}
+        spec = {"name": name, "type": "LOCAL", "storage_backings": [backing]}
+        return str(self._call("POST", "com/vmware/content/local-library", {"create_spec": spec}))
+
+    def make_template_item(self, library: str, name: str, vm: str, folder: str, pool: str) -> str:
+        """A copy of a VM as a VM template in a content library; the item's id.
+
+        The simulator names the template as the item.
+        """
+        spec = {
+            "library": library,
+            "name": name,
+            "source_vm": vm,
+            "placement": {"folder": folder, "resource_pool": pool},
+        }
+        return str(self._call("POST", "vcenter/vm-template/library-items", {"spec": spec}))
+
     def end_sessions(self, tokens: Sequence[str]) -> None:
         """End sessions by their tokens."""
         own = self._headers

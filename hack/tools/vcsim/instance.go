@@ -235,7 +235,7 @@ func (in *Instance) serve() (err error) {
 		in.registry().SessionManager().ValidLogin = in.accounts.valid
 	}
 	in.server = in.service.NewServer()
-	in.server.Config.Handler = in.observed(in.server.Config.Handler)
+	in.server.Config.Handler = in.observed(in.withLibraryTemplates(in.server.Config.Handler))
 	in.server.Config.ErrorLog = log.Default()
 	if in.options.Strict {
 		in.installPolicies()

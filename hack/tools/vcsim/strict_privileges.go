@@ -36,7 +36,6 @@ var takes = map[string]string{
 	"CreateFolder":                    "Folder.Create",
 	"CreateResourcePool":              "Resource.CreatePool",
 	"DestroyResourcePool":             "Resource.DeletePool",
-	"ImportVApp":                      "VApp.Import",
 	"ReconfigureComputeResource_Task": "Host.Inventory.EditCluster",
 	"SessionIsActive":                 "Sessions.ValidateSession",
 	"TerminateSession":                "Sessions.TerminateSession",
@@ -66,6 +65,12 @@ func (in *Instance) needs(method *simulator.Method) []need {
 		return needs
 	case *types.Destroy_Task:
 		return []need{{on, byType(on, "VirtualMachine.Inventory.Delete", "Folder.Delete")}}
+	case *types.ImportVApp:
+		needs := []need{{on, "VApp.Import"}}
+		if body.Folder != nil {
+			needs = append(needs, need{*body.Folder, "VirtualMachine.Inventory.Create"})
+		}
+		return needs
 	case *types.SetField:
 		return []need{{body.Entity, "Global.SetCustomField"}}
 	case *types.AddCustomFieldDef:
