@@ -334,9 +334,17 @@ def test_an_object_of_somebody_else_is_left_alone(operated: Operated) -> None:
 
 
 def test_killed_and_started_again_it_writes_nothing(operated: Operated) -> None:
-    namespace = operated.stack.namespace
+    namespace, kube = operated.stack.namespace, operated.kube
     operated.register("rest", namespace, endpoint="http://vcenter.invalid")
     operated.workload("rest", namespace, reason="WorkloadNotReady")
+    wait_until(
+        lambda: (
+            ("rest", "WorkloadCreated")
+            in {(it["regarding"]["name"], it.get("reason")) for it in kube.list(EVENTS, namespace)}
+        ),
+        30,
+        "the event that goes out after the status",
+    )
     since = operated.stack.control_plane.audit_position()
     operated.operator.kill9()
     operated.operator.start()
