@@ -16,14 +16,26 @@ import pytest
 from banlieue.api.names import NODE_PATCHER_ACCOUNT
 from hack.cluster.clusterapi.clusterctl import Clusterctl, ClusterctlError
 from hack.cluster.clusterapi.repository import kubectl_kustomize
-from test.kit.clusterctlmove import bring_back, changes, move, other_management, save
-from test.kit.controlplane import ControlPlane
+from test.kit.clusterctlmove import changes, move
+from test.kit.contractwalk import walk
+from test.kit.contractwatch import KINDS, ContractWatch
 from test.kit.guestplayer import everybody, joining, nobody, planes
 from test.kit.kube import Kube, Object
 from test.kit.managementcluster import NAMESPACE
 from test.kit.namespaces import create_namespace, discard_namespace
 from test.kit.waiting import wait_until
 from test.kit.workloadground import Ground, of_pods, pods_ground, processes_ground
+from test.kit.workloadneighbours import Neighbours
+from test.kit.workloadtopology import (
+    ever_made,
+    generations,
+    live_templates,
+    owned_templates,
+    processors,
+    resize,
+    settled,
+    templates_in_use,
+)
 from test.kit.workloadvcenter import NEW, OLD
 from test.kit.workloadworld import (
     CLUSTERS,
@@ -32,6 +44,7 @@ from test.kit.workloadworld import (
     Workload,
     WorkloadWorld,
     is_plane,
+    register,
     status_of,
     workload_cluster,
     workload_world,
@@ -90,12 +103,12 @@ def test_a_cluster_over_two_vcenters(
 ) -> None:
     """Story 20: Cluster API over two Providers: spread, healed, moved, upgraded, scaled, gone."""
     before = world.digests()
-    clusterctl = ground.clusterctl
     allow_kubeconfig(world.kube, team, node_patcher)
     with (
+        ContractWatch(ground, KINDS) as watch,
         workload_cluster(
             world,
-            clusterctl,
+            ground.clusterctl,
             team,
             planes=3,
             workers=2,
@@ -103,22 +116,22 @@ def test_a_cluster_over_two_vcenters(
             says_provider_id=joining,
             held=everybody,
         ) as made,
-        other_management(world.kube, tmp_path / "elsewhere") as target,
     ):
-        with world.step("3 control planes and 4 workers, a move refused meanwhile"):
-            refused(clusterctl, made, target)
-            made.await_running(3, 4, OLD, UP_SECONDS)
-        made.await_vms()
-        assert set(made.domains_of(is_plane)) == set(world.domains), "each vCenter has some"
-        assert made.domains_of(lambda it: not is_plane(it)) == ["east", "east", "west", "west"]
-        described(clusterctl, made)
+        # Another management cluster, at work like the first; it knows no Provider yet.
+        with processes_ground(tmp_path / "elsewhere") as elsewhere:
+            with world.step("3 control planes and 4 workers, a move refused meanwhile"):
+                refused(made, ground, elsewhere)
+                made.await_running(3, 4, OLD, UP_SECONDS)
+            as_the_contract_says(made, watch)
+            assert set(made.domains_of(is_plane)) == set(world.domains), "each vCenter has some"
+            assert made.domains_of(lambda it: not is_plane(it)) == ["east", "east", "west", "west"]
+            described(ground.clusterctl, made)
 
-        with world.step("two killed VMs are replaced, one of them of the control plane"):
-            remediated(made)
-        made.await_vms()
+            with world.step("two killed VMs are replaced beside a VirtualMachine"):
+                beside_others(made)
 
-        with world.step("moved away and back"):
-            moved(clusterctl, made, tmp_path, target)
+            with world.step("moved away and back"):
+                moved(made, ground, elsewhere)
 
         with world.step("another version"):
             made.upgrade(NEW)
@@ -141,6 +154,74 @@ def test_a_cluster_over_two_vcenters(
             made.delete(GONE_SECONDS)
         assert world.vms() == []
         assert world.digests() == before
+
+
+def test_three_quick_edits_of_a_topology_end_in_one_rollout(
+    world: WorkloadWorld, ground: Ground, team: str
+) -> None:
+    """Each machine is replaced once, and nothing is left of what is between the first and the last.
+
+    Cluster API acts on what it has read. Where it reads between two edits, one more template and,
+    of the first machine to be replaced, one more machine come of it and go again.
+    """
+    with (
+        ContractWatch(ground, KINDS) as watch,
+        workload_cluster(
+            world, ground.clusterctl, team, planes=1, workers=2, flavor="topology"
+        ) as made,
+    ):
+        with world.step("a topology of 1 control plane and 2 workers"):
+            wait_until(lambda: settled(made), UP_SECONDS, "the topology")
+            made.await_running(1, 2, OLD, UP_SECONDS)
+        first, told = live_templates(made), generations(made)
+        assert sorted(first.values()) == [1, 2]
+        assert ever_made(watch, team) == first
+        walk(made)
+
+        with world.step("three edits"):
+            for cpus in (4, 6, 8):
+                resize(made, cpus)
+            wait_until(
+                lambda: settled(made) and processors(made) == {8}, UP_SECONDS, "the last edit"
+            )
+            plane, workers = (it["metadata"]["name"] for it in templates_in_use(made))
+            wanted = {plane: 1, workers: 2}
+            wait_until(lambda: live_templates(made) == wanted, ROLL_SECONDS, "one rollout")
+            made.await_running(1, 2, OLD, ROLL_SECONDS)
+        made.await_vms()
+        assert owned_templates(made) == set(wanted), "no template between is left"
+        assert {it.cpus for it in world.vms()} == {8}
+
+        ever, now = ever_made(watch, team), generations(made)
+        assert {it: ever[it] for it in wanted} == wanted, "each machine was replaced once"
+        assert {it: ever[it] for it in first} == first, "nothing was made of the old ones again"
+        rounds = {kind: now[kind] - told[kind] for kind in now}
+        assert all(1 <= it <= 3 for it in rounds.values()), rounds
+        between = sum(ever.values()) - sum(first.values()) - sum(wanted.values())
+        assert between <= sum(rounds.values()) - len(rounds), (ever, rounds)
+        made.delete(GONE_SECONDS)
+        assert not watch.findings, watch.report()
+    assert world.vms() == []
+
+
+def as_the_contract_says(made: Workload, watch: ContractWatch) -> None:
+    """What was seen while the cluster came to be, and what is to be seen now that it runs."""
+    made.await_vms()
+    made.await_told()
+    watch.stop()
+    watch.check(made.namespace, machines=len(made.machines()))
+    walk(made)
+
+
+def beside_others(made: Workload) -> None:
+    """A user's VirtualMachine and machine objects come, see Machines replaced, and go."""
+    neighbours = Neighbours(made)
+    neighbours.move_in()
+    remediated(made)
+    made.await_vms()
+    made.await_told()
+    neighbours.unchanged()
+    neighbours.move_out()
 
 
 @pytest.fixture
@@ -205,7 +286,7 @@ def undisturbed(made: Workload) -> None:
     assert "InvalidConditionReported" not in told
 
 
-def refused(clusterctl: Clusterctl, made: Workload, target: ControlPlane) -> None:
+def refused(made: Workload, here: Ground, there: Ground) -> None:
     """No move begins while machines are being made, and none is the worse for the attempt.
 
     Lets the guests go on, who are all held.
@@ -214,10 +295,10 @@ def refused(clusterctl: Clusterctl, made: Workload, target: ControlPlane) -> Non
 
     def attempt(why: str) -> str:
         with pytest.raises(ClusterctlError, match=why) as caught:
-            move(clusterctl, made.namespace, target)
+            move(here, there, made.namespace)
         (cluster,) = kube.list(CLUSTERS, made.namespace)
         assert not cluster["spec"].get("paused")
-        assert target.kube.list(CLUSTERS) == target.kube.list(MACHINES) == []
+        assert there.kube.list(CLUSTERS) == there.kube.list(MACHINES) == []
         return str(caught.value)
 
     await_guests(made, 1)
@@ -263,26 +344,50 @@ def remediated(made: Workload) -> None:
     assert not {it.uuid for it in world.vms()} & set(uuids)
 
 
-def moved(clusterctl: Clusterctl, made: Workload, directory: Path, target: ControlPlane) -> None:
-    """The same VMs, and nothing was changed on any vCenter."""
-    kube, world = made.world.kube, made.world
-    made.await_told()
+def moved(made: Workload, here: Ground, there: Ground) -> None:
+    """There and back, both ways taken over by who works there: the same VMs, and none was changed.
+
+    The other management cluster is given no Provider at first.
+    """
+    world, count = made.world, len(made.machines())
     before, digests = vms_of(world), world.digests()
     for vcenter in world.vcenters.values():
         vcenter.reset_counters()
-    save(clusterctl, made.namespace, directory / "saved")
-    move(clusterctl, made.namespace, target)
-    assert len(target.kube.list(MACHINES, made.namespace)) == len(before)
-    assert made.machines() == []
-    assert kube.list(OURS, made.namespace) == []
-    assert vms_of(world) == before
-    bring_back(clusterctl, directory / "saved")
+    away = made.managed_by(there.kube)
+    move(here, there, made.namespace)
+    assert made.machines() == made.nodes() == []
+    assert len(away.machines()) == count
+    await_word(away, "make it with its Secret of the same name")
+    register(there, world.vcenters, world.workload.host)
+    taken_over(away, before)
+    move(there, here, made.namespace)
+    assert away.machines() == away.nodes() == []
+    taken_over(made, before)
+    assert world.digests() == digests
+    assert [changes(it) for it in world.vcenters.values()] == [{}, {}]
+
+
+def await_word(made: Workload, words: str) -> None:
+    """Wait until every machine object says that its Provider is missing, and what to do."""
+
+    def all_say() -> bool:
+        found = [
+            it
+            for node in made.nodes()
+            for it in status_of(node).get("conditions") or ()
+            if it["reason"] == "ProviderNotFound" and words in it["message"]
+        ]
+        return len(found) == len(made.nodes())
+
+    wait_until(all_say, UP_SECONDS, "machines to name the step that is missing")
+
+
+def taken_over(made: Workload, before: dict[str, tuple[str, str, str]]) -> None:
+    """Wait until a moved cluster runs where it is now, by the VMs it had."""
     made.await_running(3, 4, OLD, UP_SECONDS)
     made.await_vms()
     made.await_told()
-    assert vms_of(world) == before
-    assert world.digests() == digests
-    assert [changes(it) for it in world.vcenters.values()] == [{}, {}]
+    assert vms_of(made.world) == before
 
 
 def vms_of(world: WorkloadWorld) -> dict[str, tuple[str, str, str]]:

@@ -1,96 +1,62 @@
-"""`clusterctl move` of a workload cluster to another management cluster and back.
+"""`clusterctl move` of a workload cluster to another management cluster, as its users have it."""
 
-The other one is a bare API server with the kinds and clusterctl's record of what is installed, as
-`clusterctl init` leaves them, and nobody who works there. What comes back is what `move
---to-directory` saved before; the way there is the real one, which deletes at the source.
-"""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from hack.cluster.clusterapi.clusterctl import Clusterctl
-from test.kit.controlplane import ControlPlane
-from test.kit.kube import Kube
-from test.kit.managementcluster import INVENTORY
 from test.kit.vcsim_control import VCSimControl
+from test.kit.workloadground import Ground
 
-Object = dict[str, Any]
-
-CHANGES: Final = (
-    "CloneVM_Task",
-    "CreateVM_Task",
-    "Destroy_Task",
-    "PowerOffVM_Task",
-    "PowerOnVM_Task",
-    "ReconfigVM_Task",
-    "ResetVM_Task",
-    "ShutdownGuest",
-    "UnregisterVM",
+_READS: Final = frozenset(
+    {
+        "CancelWaitForUpdates",
+        "ContinueRetrievePropertiesEx",
+        "CreateFilter",
+        "CreateListView",
+        "CreatePropertyCollector",
+        "CurrentTime",
+        "DestroyPropertyCollector",
+        "DestroyPropertyFilter",
+        "DestroyView",
+        "FindAllByUuid",
+        "FindByUuid",
+        "HasPrivilegeOnEntities",
+        "Login",
+        "Logout",
+        "ModifyListView",
+        "RetrievePropertiesEx",
+        "RetrieveServiceContent",
+        "SearchDatastoreSubFolders_Task",
+        "WaitForUpdatesEx",
+    }
 )
-"""Calls that change a VM."""
-
-_CLUSTERCTL: Final = "clusterctl.cluster.x-k8s.io"
+"""Calls that change nothing but the caller's own session."""
 
 
-@contextmanager
-def other_management(source: Kube, directory: Path) -> Iterator[ControlPlane]:
-    """An API server that `clusterctl move` takes for another management cluster."""
-    with ControlPlane(directory) as target:
-        definitions = [
-            _copied(it)
-            for it in source.list("customresourcedefinitions")
-            if _is_known(it) and "cert-manager" not in it["metadata"]["name"]
-        ]
-        for definition in definitions:
-            # Nobody is there to convert; everything is of the stored version anyhow.
-            definition["spec"].pop("conversion", None)
-        target.install_crds(definitions)
-        target.kube.resources()
-        for record in source.list(INVENTORY):
-            namespace = record["metadata"]["namespace"]
-            made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-            target.kube.apply(made)
-            target.kube.create(_copied(record))
-        yield target
+def move(here: Ground, there: Ground, namespace: str) -> None:
+    """Move the Clusters of a namespace.
 
+    Args:
+        here: Where they are managed.
+        there: Where they are to be managed.
+        namespace: Theirs; it is made at the target when it is not there.
 
-def save(clusterctl: Clusterctl, namespace: str, directory: Path) -> None:
-    """Save what belongs to the Clusters of a namespace, as it would be moved."""
-    directory.mkdir()
-    clusterctl.run("move", f"--to-directory={directory}", f"--namespace={namespace}")
-
-
-def move(clusterctl: Clusterctl, namespace: str, target: ControlPlane) -> None:
-    """Move the Clusters of a namespace."""
-    clusterctl.run("move", f"--to-kubeconfig={target.kubeconfig}", f"--namespace={namespace}")
-
-
-def bring_back(clusterctl: Clusterctl, directory: Path) -> None:
-    """Make everything again that was saved, without status and with new uids."""
-    # It takes only one kubeconfig here, the target's, which has to be reached without a proxy, too.
-    hosts = {"NO_PROXY": clusterctl.environment()["NO_PROXY"]}
-    replace(clusterctl, kubeconfig=None, variables=hosts).run(
-        "move", f"--from-directory={directory}", f"--to-kubeconfig={clusterctl.kubeconfig}"
+    Raises:
+        ClusterctlError: It does not begin, or did not come to its end.
+    """
+    # Both API servers have to be reached without a proxy; clusterctl's environment knows one.
+    hosts = ",".join(it.clusterctl.environment()["NO_PROXY"] for it in (here, there))
+    variables = {**here.clusterctl.variables, "NO_PROXY": hosts}
+    replace(here.clusterctl, variables=variables).run(
+        "move", f"--to-kubeconfig={there.clusterctl.kubeconfig}", f"--namespace={namespace}"
     )
 
 
 def changes(vcenter: VCSimControl) -> dict[str, int]:
-    """Calls since the counters were reset that changed a VM."""
-    soap = vcenter.counters().soap
-    return {method: soap[method] for method in CHANGES if soap.get(method)}
-
-
-def _is_known(definition: Object) -> bool:
-    """Whether clusterctl installed a kind, or keeps its record in it, which it does not label."""
-    labels = definition["metadata"].get("labels") or {}
-    return _CLUSTERCTL in labels or definition["spec"]["group"] == _CLUSTERCTL
-
-
-def _copied(obj: Object) -> Object:
-    meta = obj["metadata"]
-    kept = {key: meta[key] for key in ("name", "namespace", "labels", "annotations") if key in meta}
-    rest = {key: it for key, it in obj.items() if key not in {"metadata", "status"}}
-    return {**rest, "metadata": kept}
+    """Calls since the counters were reset that may have changed something."""
+    counters = vcenter.counters()
+    made = {**counters.soap, **counters.rest}
+    return {
+        call: count
+        for call, count in made.items()
+        if call not in _READS and not call.startswith("GET ")
+    }

@@ -22,6 +22,7 @@ from test.kit.yaml_text import yaml_documents
 VARIABLE: Final = "E2E_WORKLOAD"
 """`processes` take no node; else all are pods, on the cluster of the clusterctl tests."""
 
+_GATES: Final = {"CLUSTER_TOPOLOGY": "true"}
 _PROVIDERS: Final = "providers.banlieue.io"
 _MOVED: Final = ("cluster.x-k8s.io", "infrastructure.banlieue.io")
 _KUBEADM: Final = "capi-kubeadm"
@@ -51,6 +52,12 @@ class Ground:
     stack: Stack | None = None
     plane: ControlPlane | None = None
     managers: CapiManagers | None = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        """That of an administrator."""
+        assert self.clusterctl.kubeconfig
+        return self.clusterctl.kubeconfig
 
 
 def of_pods() -> bool:
@@ -85,7 +92,7 @@ def processes_ground(directory: Path) -> Iterator[Ground]:
     """A bare control plane, the managers and our roles as processes, each with its own rights."""
     with ExitStack() as exits:
         plane = exits.enter_context(ControlPlane(directory / "plane"))
-        managers = exits.enter_context(CapiManagers(plane, directory))
+        managers = exits.enter_context(CapiManagers(plane, directory, _GATES))
         stack = exits.enter_context(Stack(plane, directory))
         stack.install()
         stack.controller().start()

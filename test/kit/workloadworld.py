@@ -4,6 +4,7 @@ The endpoint of its control plane is given by hand: the address of this host tha
 port that is free on it.
 """
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,8 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from hack.cluster.clusterapi.clusterctl import Clusterctl
 from test.kit.guestplayer import Choice, GuestPlayer, everybody, nobody
@@ -26,6 +25,7 @@ from test.kit.waiting import wait_until
 from test.kit.workloadapi import WorkloadApi
 from test.kit.workloadground import Ground
 from test.kit.workloadvcenter import IMAGES, OLD, node_provider, node_vcenter
+from test.kit.yaml_text import yaml_documents
 
 Object = dict[str, Any]
 
@@ -34,6 +34,9 @@ CLUSTERS: Final = "clusters.cluster.x-k8s.io"
 PLANES: Final = "kubeadmcontrolplanes"
 SETS: Final = "machinedeployments"
 OURS: Final = "vspheremachines"
+
+OF_TEMPLATE: Final = {"test.banlieue.io/of-template": "kept"}
+"""Labels in the metadata of machine templates, which their machines have, too."""
 
 _PROVIDERS: Final = "providers.banlieue.io"
 _READY_SECONDS: Final = 180.0
@@ -141,25 +144,32 @@ class Workload:
             for obj in self.world.kube.list(kind, self.namespace)
         )
 
+    def managed_by(self, kube: Kube) -> "Workload":
+        """The same cluster as another management cluster has it."""
+        return replace(self, world=replace(self.world, kube=kube))
+
+    def nodes(self) -> list[Object]:
+        """The machine objects that somebody owns: its own, and those of VirtualMachines."""
+        found = self.world.kube.list(OURS, self.namespace)
+        return [it for it in found if it["metadata"].get("ownerReferences")]
+
     def await_vms(self, timeout: float = 60.0) -> None:
         """Wait until each machine object has its VM, and each VM its machine object.
 
         The check that none was lost and none was doubled.
         """
-        kube = self.world.kube
 
         def same() -> bool:
-            ids = sorted(it["spec"].get("providerID", "") for it in kube.list(OURS, self.namespace))
+            ids = sorted(it["spec"].get("providerID", "") for it in self.nodes())
             return ids == sorted(f"vsphere://{it.uuid}" for it in self.world.vms())
 
         wait_until(same, timeout, "VMs and machine objects to be the same")
 
     def await_told(self, timeout: float = 60.0) -> None:
         """Wait until every guest's word was heard and its secrets are gone from its VM."""
-        kube = self.world.kube
 
         def redacted() -> bool:
-            found = kube.list(OURS, self.namespace)
+            found = [it for it in self.nodes() if it["spec"].get("userData")]
             return all((status_of(it).get("seed") or {}).get("redactedAt") for it in found)
 
         wait_until(redacted, timeout, "seeds to be redacted")
@@ -252,24 +262,35 @@ def workload_world(
     """
     kube, host = ground.kube, ground.host
     with ExitStack() as stack:
-        vcenters = {}
-        for name in providers:
-            vcenters[name] = stack.enter_context(node_vcenter(directory / name, host))
-            made = node_provider(name, vcenters[name], host)
-            kube.apply(
-                credentials(
-                    NAMESPACE, f"{name}-creds", vcenters[name].username, vcenters[name].password
-                )
-            )
-            kube.apply(made)
-            stack.callback(_remove, kube, name)
-            ground.serve(name)
-        for image in IMAGES.values():
-            kube.apply(vm_image({"vsphere": image}, name=image))
-            stack.callback(kube.delete, "vmimages", image)
+        vcenters = {
+            name: stack.enter_context(node_vcenter(directory / name, host)) for name in providers
+        }
         workload = stack.enter_context(WorkloadApi(directory, host))
-        domains = {name: _domain(kube, name) for name in providers}
+        stack.callback(_unregister, kube, providers)
+        domains = register(ground, vcenters, host)
         yield WorkloadWorld(kube, vcenters, domains, workload)
+
+
+def register(ground: Ground, vcenters: Mapping[str, VCSim], host: str) -> dict[str, str]:
+    """Make what machines on vCenters take: Providers with their Secrets, and images.
+
+    Args:
+        ground: Where.
+        vcenters: By the name of their Provider.
+        host: The address they are reached at.
+
+    Returns:
+        The failure domain of each Provider.
+    """
+    kube = ground.kube
+    for name, vcenter in vcenters.items():
+        login = vcenter.username, vcenter.password
+        kube.apply(credentials(NAMESPACE, f"{name}-creds", *login))
+        kube.apply(node_provider(name, vcenter, host))
+        ground.serve(name)
+    for image in IMAGES.values():
+        kube.apply(vm_image({"vsphere": image}, name=image))
+    return {name: _domain(kube, name) for name in vcenters}
 
 
 @contextmanager
@@ -280,47 +301,35 @@ def workload_cluster(
     *,
     planes: int,
     workers: int,
+    flavor: str = "two-vcenters",
     says_provider_id: Choice = everybody,
     held: Choice = nobody,
 ) -> Iterator[Workload]:
-    """Apply what `clusterctl generate cluster --flavor two-vcenters` prints, and play its guests.
+    """Apply what `clusterctl generate cluster` prints of a flavor, and play its guests.
 
     Args:
         world: Where it is made.
         clusterctl: With the release of this tree in its repository.
         namespace: Where its objects go.
         planes: Control plane machines.
-        workers: Workers in each vCenter.
+        workers: Workers in each MachineDeployment.
+        flavor: `two-vcenters`, which has one for each vCenter, or `topology`, which has one.
         says_provider_id: Whose kubelets take the provider ID they are given, at first.
         held: Whose kubeadm waits, at first.
     """
-    port = free_port()
+    port, name = free_port(), "made"
     endpoint = f"{world.workload.host}:{port}"
-    first, second = world.vcenters
-    values = {
-        "BANLIEUE_PROVIDER_1": first,
-        "BANLIEUE_PROVIDER_2": second,
-        "BANLIEUE_FAILURE_DOMAIN_1": world.domains[first],
-        "BANLIEUE_FAILURE_DOMAIN_2": world.domains[second],
-        "BANLIEUE_IMAGE": IMAGES[OLD],
-        "BANLIEUE_NETWORK_CLASS": "lan",
-        "BANLIEUE_STORAGE_CLASS": "standard",
-        "CONTROL_PLANE_ENDPOINT_HOST": world.workload.host,
-        "CONTROL_PLANE_ENDPOINT_PORT": str(port),
-    }
-    name = "made"
     counts = [f"--control-plane-machine-count={planes}", f"--worker-machine-count={workers}"]
-    text = replace(clusterctl, variables=values).run(
+    text = replace(clusterctl, variables=_values(world, port)).run(
         *("generate", "cluster", name, f"--infrastructure=banlieue:{VERSION}"),
-        *("--flavor=two-vcenters", f"--target-namespace={namespace}"),
+        *(f"--flavor={flavor}", f"--target-namespace={namespace}"),
         *(f"--kubernetes-version={OLD}", *counts),
     )
     vcenters = list(world.vcenters.values())
     with GuestPlayer(
         vcenters, world.workload, says_provider_id=says_provider_id, held=held
     ) as player:
-        for obj in yaml.safe_load_all(text.output):
-            world.kube.create(obj)
+        _create(world.kube, yaml_documents(text.output), namespace)
         yield Workload(world, name, namespace, endpoint, player)
         assert player.errors == []
         for guest in player.guests.values():
@@ -328,6 +337,46 @@ def workload_cluster(
                 assert guest.told.kubelet["provider-id"] == f"vsphere://{guest.machine.uuid}"
     if endpoint in world.workload.clusters():
         world.workload.remove(endpoint)
+
+
+def _values(world: WorkloadWorld, port: int) -> dict[str, str]:
+    """What the flavors have to be given."""
+    first, second = world.vcenters
+    references = [{"name": it, "namespace": NAMESPACE} for it in world.vcenters]
+    return {
+        "BANLIEUE_PROVIDER_1": first,
+        "BANLIEUE_PROVIDER_2": second,
+        "BANLIEUE_FAILURE_DOMAIN_1": world.domains[first],
+        "BANLIEUE_FAILURE_DOMAIN_2": world.domains[second],
+        "BANLIEUE_PROVIDER_REFS": json.dumps(references),
+        "BANLIEUE_IMAGE": IMAGES[OLD],
+        "BANLIEUE_NETWORK_CLASS": "lan",
+        "BANLIEUE_STORAGE_CLASS": "standard",
+        "CONTROL_PLANE_ENDPOINT_HOST": world.workload.host,
+        "CONTROL_PLANE_ENDPOINT_PORT": str(port),
+    }
+
+
+def _create(kube: Kube, objects: Sequence[Object], namespace: str) -> None:
+    """Create what was generated; a ClusterClass, which core has to look at, before its Cluster."""
+    for obj in (it for it in objects if it["kind"] != "Cluster"):
+        if obj["kind"].endswith("MachineTemplate"):
+            obj["spec"]["template"].setdefault("metadata", {})["labels"] = OF_TEMPLATE
+        kube.create(obj, namespace)
+        if obj["kind"] == "ClusterClass":
+            kube.wait_for(
+                "clusterclasses",
+                obj["metadata"]["name"],
+                namespace,
+                until=lambda it: condition(it, "VariablesReady")[0] == "True",
+                timeout=_READY_SECONDS,
+                what="looked at",
+            )
+    for cluster in (it for it in objects if it["kind"] == "Cluster"):
+        variables = cluster["spec"].get("topology", {}).get("variables", [])
+        # Its image says nothing to guests that are played: the endpoint is there already.
+        variables[:] = [it for it in variables if it["name"] != "kubeVip"]
+        kube.create(cluster)
 
 
 def status_of(obj: Object) -> Object:
@@ -355,9 +404,13 @@ def _domain(kube: Kube, name: str) -> str:
     return str(domain["name"])
 
 
-def _remove(kube: Kube, name: str) -> None:
-    kube.delete(_PROVIDERS, name, NAMESPACE)
-    kube.wait_gone(_PROVIDERS, name, NAMESPACE, timeout=_READY_SECONDS)
+def _unregister(kube: Kube, providers: Sequence[str]) -> None:
+    for image in IMAGES.values():
+        kube.delete("vmimages", image, missing_ok=True)
+    for name in providers:
+        kube.delete(_PROVIDERS, name, NAMESPACE, missing_ok=True)
+    for name in providers:
+        kube.wait_gone(_PROVIDERS, name, NAMESPACE, timeout=_READY_SECONDS)
 
 
 def _short(obj: Object) -> str:
