@@ -30,7 +30,10 @@ from test.kit.managementcluster import (
     VERSION,
     Management,
     delete_provider,
+    same,
+    simulated_cluster,
     template_values,
+    uids,
 )
 from test.kit.stack import credentials, provider
 from test.kit.waiting import wait_until
@@ -148,28 +151,6 @@ def test_nothing_newer_means_nothing_to_upgrade(clusterctl: Clusterctl) -> None:
     answer = clusterctl.run("upgrade", "plan")
     assert "Cert-Manager is already up to date" in answer.output
     assert "You are already up to date!" in answer.output
-
-
-def test_an_upgrade_keeps_what_users_made(
-    next_release: Clusterctl, client: Kube, tenant: str, vm_class: Object
-) -> None:
-    reference = infrastructure("SimulatedCluster", "kept")
-    owner = client.create(cluster("kept", tenant, infrastructureRef=reference))
-    ours = client.create(simulated_cluster("kept"), tenant)
-    definitions = uids(client, "customresourcedefinitions", LABEL)
-    account = uids(client, "serviceaccounts", LABEL)
-    plan = next_release.run("upgrade", "plan")
-    assert NEXT in next(line for line in plan.output.splitlines() if PROVIDER in line)
-    next_release.run("upgrade", "apply", "--contract=v1beta2", "--wait-providers")
-    assert client.get(INVENTORY, PROVIDER, NAMESPACE)["version"] == NEXT
-    deployment = client.get("deployments.apps", "banlieue-controller", NAMESPACE)
-    assert deployment["metadata"]["labels"]["app.kubernetes.io/version"] == NEXT
-    assert deployment["status"]["availableReplicas"] == 1
-    assert uids(client, "customresourcedefinitions", LABEL) == definitions
-    assert uids(client, "serviceaccounts", LABEL) != account
-    assert same(client.get("vmclasses", vm_class["metadata"]["name"]), vm_class)
-    assert same(client.get("simulatedclusters", "kept", tenant), ours)
-    assert client.get(CLUSTERS, "kept", tenant)["metadata"]["uid"] == owner["metadata"]["uid"]
 
 
 @pytest.mark.usefixtures("vm_class")
@@ -327,15 +308,6 @@ def reason(obj: Object, condition: str) -> str | None:
     return next((found["reason"] for found in conditions if found["type"] == condition), None)
 
 
-def simulated_cluster(name: str) -> Object:
-    return {
-        "apiVersion": "infrastructure.banlieue.io/v1alpha1",
-        "kind": "SimulatedCluster",
-        "metadata": {"name": name},
-        "spec": {"controlPlaneEndpoint": {"host": "10.0.0.1", "port": 6443}},
-    }
-
-
 def machine_template(name: str) -> Object:
     machine = {"imageRef": {"name": "ubuntu"}, "cpus": 2, "memoryMiB": 4096}
     return {
@@ -353,15 +325,6 @@ def has_capacity(obj: Object) -> bool:
 def control_plane_domains(obj: Object) -> set[str]:
     found = obj["status"].get("failureDomains") or ()
     return {it["name"] for it in found if it["controlPlane"]}
-
-
-def uids(client: Kube, kind: str, selector: str | None = None) -> dict[str, str]:
-    found = client.list(kind, label_selector=selector)
-    return {obj["metadata"]["name"]: obj["metadata"]["uid"] for obj in found}
-
-
-def same(one: Object, other: Object) -> bool:
-    return bool(one["metadata"]["uid"] == other["metadata"]["uid"] and one["spec"] == other["spec"])
 
 
 def labelled(client: Kube) -> set[tuple[str, str]]:

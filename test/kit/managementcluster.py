@@ -8,6 +8,7 @@ from hack.cluster.clusterapi.clusterctl import Clusterctl
 from hack.cluster.clusterapi.kubectl import kubectl
 from hack.cluster.interface import Cluster
 from hack.components import semantic_version, templates
+from test.kit.kube import Kube, Object
 
 NAMESPACE: Final = "banlieue-system"
 VERSION: Final = semantic_version(banlieue.__version__)
@@ -62,3 +63,24 @@ def delete_provider(clusterctl: Clusterctl) -> None:
     flags = ("--include-crd", "--include-namespace")
     clusterctl.run("delete", "--infrastructure=banlieue", *flags)
     kubectl(clusterctl.kubeconfig, "wait", "--for=delete", f"ns/{NAMESPACE}", "--timeout=120s")
+
+
+def simulated_cluster(name: str) -> Object:
+    """A cluster of the simulated backend with an endpoint."""
+    return {
+        "apiVersion": "infrastructure.banlieue.io/v1alpha1",
+        "kind": "SimulatedCluster",
+        "metadata": {"name": name},
+        "spec": {"controlPlaneEndpoint": {"host": "10.0.0.1", "port": 6443}},
+    }
+
+
+def uids(client: Kube, kind: str, selector: str | None = None) -> dict[str, str]:
+    """The uid of each object of a kind, by name."""
+    found = client.list(kind, label_selector=selector)
+    return {obj["metadata"]["name"]: obj["metadata"]["uid"] for obj in found}
+
+
+def same(one: Object, other: Object) -> bool:
+    """Whether one is the other as it was: the object, and what it asks for."""
+    return bool(one["metadata"]["uid"] == other["metadata"]["uid"] and one["spec"] == other["spec"])
