@@ -6,22 +6,29 @@ it: `A` for all kinds, `R` rights, `M` machines, `L` their life, `B` bootstrap d
 wrong. `CHECKS` are what the end-to-end framework of Cluster API asks of a provider and can be asked
 without it. A row names tests (`file::name`, below `test`), or says why there is none.
 
+With Cluster API's own controllers, many rules are shown on one cluster: by a walk over it
+(`kit/contractwalk.py`) and by a watch on its coming to be (`kit/contractwatch.py`); `NOT_WITH_CORE`
+says of the rest why not.
+
 Beside them stand checkers that run under every test with an API server (`kit/statusrules.py`).
 """
 
 from collections.abc import Mapping
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from test.kit import contractwalk
 from test.kit.capirules import (
     ALONE,
     BOTH_ROLES,
     CLAIMS,
     CLUSTER,
     CRDS,
+    CROWD,
     CTL,
     DOMAINS,
     END,
@@ -34,6 +41,7 @@ from test.kit.capirules import (
     MODELS,
     MOVED,
     NO_DEFAULTS,
+    NOT_WITH_CORE,
     OUT_OF_REACH,
     PAUSED,
     POINT,
@@ -46,6 +54,7 @@ from test.kit.capirules import (
     STATUS,
     SUBSET,
     TEMPLATES,
+    UNTIL_OWNED,
     UNTOUCHED,
     VANISHED,
     WHOLE,
@@ -63,7 +72,7 @@ POINTS: Mapping[str, Row] = {
         WHOLE,
     ),
     "2": shown("the control plane's manager has rights of its own", BOTH_ROLES, WHOLE),
-    "3": shown("early writes", UNTOUCHED, LIVES, WHOLE),
+    "3": shown("early writes", UNTOUCHED, LIVES, UNTIL_OWNED, CROWD, WHOLE),
     "4": shown(
         "hygiene of conditions",
         f"{POINT}::test_whatever_a_backend_says_core_can_read_the_conditions",
@@ -156,7 +165,8 @@ CHECKS: Mapping[str, Row] = {
         f"{CTL}::test_everything_that_is_installed_is_available",
         f"{CTL}::test_what_is_generated_is_accepted",
         f"{CTL}::test_our_cluster_is_described",
-        f"{CTL}::test_an_upgrade_keeps_what_users_made",
+        "e2e/test_clusterctl_upgrade.py::"
+        "test_an_upgrade_brings_what_is_new_and_keeps_what_users_made",
         f"{CTL}::test_kinds_are_only_deleted_when_nobody_uses_them",
         WHOLE,
     ),
@@ -186,6 +196,22 @@ def test_no_rule_is_left_out() -> None:
     wanted = {f"{part}{it}" for part, last in numbers.items() for it in range(1, last + 1)}
     assert set(RULES) == {*wanted, "MP"}
     assert set(POINTS) == {str(it) for it in range(1, 11)}
+
+
+def test_every_rule_is_shown_beside_core_itself_or_says_why_not() -> None:
+    for key, row in RULES.items():
+        shown_there = any(it.startswith(("e2e/", "kit/contract")) for it in row.tests)
+        assert row.cannot or shown_there is not (key in NOT_WITH_CORE), key
+
+
+def test_a_walk_leaves_nothing_out() -> None:
+    steps = {it.__name__ for it in (*contractwalk.OF_KINDS, *contractwalk.OF_A_CLUSTER)}
+    found = {
+        name
+        for name, it in vars(contractwalk).items()
+        if isfunction(it) and it.__module__ == contractwalk.__name__ and not name.startswith("_")
+    }
+    assert steps == found - {"walk"}
 
 
 def definition(path: Path) -> dict[str, Any]:
