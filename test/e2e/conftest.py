@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from hack.cluster.choose import cluster_from_environment
 from hack.cluster.interface import Cluster
+from test.kit.clusterwatch import ClusterWatch
 from test.kit.kube import Kube
 from test.kit.tools import tool
 
@@ -22,6 +24,7 @@ _WITHOUT_NODE = frozenset(
     {"test_guest_player.py", "test_templates_in_core.py", "test_workload_cluster.py"}
 )
 """Their controllers are processes of the host; `-n 2 --dist loadgroup` runs them beside others."""
+_WATCH: Final = pytest.StashKey[ClusterWatch]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -44,13 +47,31 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     found = cluster_from_environment(name, _say)
     ours = not found.is_up()
     found.up()
-    yield found
     try:
-        if request.session.testsfailed:
-            found.save_logs(_TOP / "out" / "e2e" / found.name)
+        with ClusterWatch(found) as watch:
+            request.config.stash[_WATCH] = watch
+            yield found
+            del request.config.stash[_WATCH]
+            watch.check()  # what was said since the last test
     finally:
-        if ours:
-            found.down()
+        _end(found, keep=not ours, failed=bool(request.session.testsfailed))
+
+
+def _end(cluster: Cluster, *, keep: bool, failed: bool) -> None:
+    try:
+        if failed:
+            cluster.save_logs(_TOP / "out" / "e2e" / cluster.name)
+    finally:
+        if not keep:
+            cluster.down()
+
+
+@pytest.fixture(autouse=True)
+def nothing_untoward(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test in which something was said that should not have been."""
+    yield
+    if watch := request.config.stash.get(_WATCH, None):
+        watch.check()
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,9 @@ _SHORTEST: Final = 8
 _EVENTS: Final = "events.events.k8s.io"
 _CRDS: Final = "customresourcedefinitions"
 _PART_OF: Final = ("app.kubernetes.io/part-of", "banlieue")
+_LOG: Final = "log of "
+_KIND_WENT: Final = re.compile(r'"logger":"kopf\.[^"]*","message":"[^"]*404 page not found"')
+"""An installation is taken away with its kinds while its processes still watch them."""
 _TOLD: Final = frozenset({"password", "token-secret"})
 """Keys of Secrets whose values nobody may see."""
 _KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+\S+\s+(\S{40,})")
@@ -70,6 +73,7 @@ class ClusterWatch:
             self._kube.close()
             self._threads[0].join(_PAUSE)
             self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._kube.close()
 
     def check(self) -> None:
         """Raise what there is to tell since the last time.
@@ -83,7 +87,7 @@ class ClusterWatch:
         findings = self.status.findings[self._judged :]
         self._judged += len(findings)
         scan = self._scan(said)
-        lines = [(where, text) for where, text in said if where.startswith("log of ")]
+        lines = [it for it in said if it[0].startswith(_LOG) and not _KIND_WENT.search(it[1])]
         told = [
             late,
             *map(str, findings),
@@ -179,7 +183,7 @@ class ClusterWatch:
         """Take down what one run of a container says, until it or the connection ends."""
         try:
             for line in self._kube.log_lines(namespace, pod, container):
-                self._hear(f"log of {namespace}/{pod}", line)
+                self._hear(f"{_LOG}{namespace}/{pod}", line)
         except KubeError:
             return  # the pod is gone, with its node or without
 
@@ -188,7 +192,8 @@ def planted_in(secret: Object) -> Iterator[str]:
     """What of a Secret must be seen nowhere: passwords, tokens, a line of each private key."""
     for key, value in (secret.get("data") or {}).items():
         text = base64.b64decode(value).decode(errors="replace")
-        if key in _TOLD and len(text.strip()) >= _SHORTEST:
+        # A plain word, as the samples have it, is found anywhere.
+        if key in _TOLD and len(text.strip()) >= _SHORTEST and not text.isalpha():
             yield text
         yield from _KEY.findall(text)
         yield from _JOIN.findall(text)

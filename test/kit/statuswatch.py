@@ -130,6 +130,7 @@ class StatusWatch:
             self._kube.close()
             self._threads[0].join(_PAUSE)
             self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._kube.close()
         if self._crash is not None:
             raise self._crash
 

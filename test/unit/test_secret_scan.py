@@ -72,7 +72,7 @@ def test_of_a_secret_what_lets_somebody_in_is_looked_for() -> None:
         "tls.key": KEY,
         "ca.crt": KEY.replace("RSA PRIVATE KEY", "CERTIFICATE"),
         "value": "#cloud-config\njoin: {token: abcdef.0123456789abcdef}\n",
-        "token-secret": "short",
+        "token-secret": "simulated",
     }
     found = list(planted_in({"data": {name: encoded(it.encode()) for name, it in data.items()}}))
     assert found == ["planted-4711", KEY.splitlines()[2], "0123456789abcdef"]
