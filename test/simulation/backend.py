@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
+from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,6 +18,24 @@ from test.simulation.loop import VirtualClock, VirtualLoop, die_before_the_answe
 
 _AT_ONCE = frozenset({"login", "logout", "changes"})
 _READS = frozenset({"login", "logout", "changes", "about", "domains", "image", "find", "task"})
+_NO_CHANGE = _READS | {"creating", "kept", "ping"}
+
+
+@dataclass(slots=True)
+class Repeat:
+    """Calls that are carried out twice, as a client library sends one again.
+
+    Attributes:
+        method: pattern of the calls; what only reads is never meant.
+        answer: which answer arrives: of the `first`, of the `second`, or `none`.
+        after: seconds until the second copy arrives when the first was answered.
+        count: how many calls are left.
+    """
+
+    method: str
+    answer: str
+    after: float = 0.0
+    count: int = 1
 
 
 class SimWorld(World):
@@ -33,6 +54,7 @@ class SimWorld(World):
         self.name = name
         self.down = False
         self.deadly = ""
+        self.repeat: Repeat | None = None
         self.by_admins: set[str] = set()
         self.on_call: Callable[[SimWorld, str, Params], None] = lambda *_: None
         self.on_move: Callable[[SimWorld], None] = lambda _: None
@@ -54,6 +76,9 @@ class SimWorld(World):
         what = f"{self.name} <- {method} {params.get('name') or params.get('vm') or ''}"
         try:
             answer = super().call(method, params, session=session, timeout=timeout)
+            if self.repeat is not None and self._repeats(method):
+                again = partial(super().call, method, params, session=session, timeout=timeout)
+                answer = self._again(what, again, answer)
         except (WorldFault, ConnectionLost) as error:
             self._log_line(f"{what}: {error!r}")
             raise
@@ -65,6 +90,42 @@ class SimWorld(World):
         if method not in _READS:
             self._log_line(what)
         return answer
+
+    def _repeats(self, method: str) -> bool:
+        """Whether this call is carried out twice."""
+        repeat = self.repeat
+        if repeat is None or method in _NO_CHANGE or not fnmatch(method, repeat.method):
+            return False
+        repeat.count -= 1
+        return True
+
+    def _again(self, what: str, call: Callable[[], Json], answer: Json) -> Json:
+        """Carry a call out once more; the answer is what arrives of both."""
+        repeat = self.repeat
+        assert repeat is not None
+        if repeat.count <= 0:
+            self.repeat = None
+        self._log_line(f"{what}: sent twice")
+        self._moved_on()
+        if repeat.answer == "second":
+            return call()
+        if repeat.answer == "first" and repeat.after:
+            self._loop.call_later(repeat.after, self._arrive, what, call, context=Context())
+            return answer
+        with suppress(WorldFault):
+            call()
+        if repeat.answer == "none":
+            raise ConnectionLost
+        return answer
+
+    def _arrive(self, what: str, call: Callable[[], Json]) -> None:
+        """The second copy of a call that was answered already; nobody hears of it."""
+        if self.down:
+            return
+        with suppress(WorldFault, ConnectionLost):
+            call()
+            self._log_line(f"{what}: done once more")
+        self._moved_on()
 
     def act(self, method: str, **params: Any) -> Json:  # noqa: ANN401 - JSON
         """Something happens behind the account's back."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from banlieue.api import names
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.identity import Mark
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.simulated.connect import Worlds
@@ -86,6 +87,16 @@ class Cluster:
         self.worlds[name] = world
         self.registry.put(name, world)
         return world
+
+    def being_made(self) -> dict[str, str]:
+        """UUIDs of the VMs that are being made, with the names of those they are made for."""
+        found = {}
+        for world in self.worlds.values():
+            for spec in (task.create for task in world.hypervisor.creating(None)):
+                mark = Mark.decode(spec.mark) if spec is not None else None
+                if spec is not None and mark is not None:
+                    found[spec.uuid] = mark.owner.name
+        return found
 
     def latencies(self) -> Latencies:
         """A backend's pace in this schedule."""

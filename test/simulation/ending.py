@@ -104,6 +104,7 @@ class Ending(Actor):
     def _heal_world(self, world: SimWorld) -> None:
         world.down = False
         world.deadly = ""
+        world.repeat = None
         world.act("heal")
         world.act("allow")
         own = f"backend-{world.name}"

@@ -3,13 +3,14 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
 from banlieue.api.meta import Resource
-from banlieue.sdk.kube import Key, NotFound, Obj, Unavailable
+from banlieue.sdk.kube import ApiError, Key, NotFound, Obj, Unavailable
 from banlieue.sdk.reconcile import Change
 from banlieue.sdk.runtime import passes
 from banlieue.sdk.runtime.cache import Identity
@@ -32,10 +33,13 @@ class Weather:
     slow: float = 0.0
     slowness: float = 5.0
     lag: float = 0.0
+    repeated: float = 0.0
+    echoed: float = 0.0
 
     def clear(self) -> None:
         """Fine weather from now on."""
         self.lost_requests = self.lost_replies = self.conflicts = self.slow = self.lag = 0.0
+        self.repeated = self.echoed = 0.0
 
 
 class _Turn:
@@ -217,6 +221,8 @@ class SimClient:
             _touch(self._api, resource, key)
         try:
             answer = await call()
+            if writing and network.chance(weather.repeated):
+                answer = await self._repeat(what, call, answer)
         except Exception as error:
             if writing:
                 network.log(f"{what}: {type(error).__name__}")
@@ -233,6 +239,29 @@ class SimClient:
             raise Unavailable(503, "no answer")
         await network.travel()
         return answer
+
+    async def _repeat(self, what: str, call: Callable[[], Awaitable[T]], answer: T) -> T:
+        """The library sends a write again whose answer it lost, or a copy arrives by itself.
+
+        Raises whatever the API server says to the second of them.
+        """
+        network = self._network
+        network.log(f"{what}: sent twice")
+        if not network.chance(network.weather.echoed):
+            return await call()
+        copy = self._arrive(what, call, network.rng.choice((0.0, 0.1, 0.4)))
+        network.loop.create_task(copy, context=Context())
+        return answer
+
+    async def _arrive(self, what: str, call: Callable[[], Awaitable[object]], after: float) -> None:
+        """The second copy of a write that was answered already; nobody hears of it."""
+        await self._network.clock.sleep(after)
+        try:
+            with suppress(ApiError):
+                await call()
+                self._network.log(f"{what}: done once more")
+        finally:
+            self._network.on_answer()
 
 
 def _touch(api: MemoryApi, resource: Resource, key: Key) -> None:

@@ -33,7 +33,6 @@ _CHANGING = frozenset(
     {"power_on", "power_off", "shutdown", "suspend", "reconfigure", "detach", "destroy"}
 )
 
-
 _HALF_GONE = re.compile(r"condition \w+: observedGeneration (is missing|went back from \d+ to 0)")
 
 
@@ -91,6 +90,7 @@ class Oracle:
     unheld: dict[str, set[str]] = field(default_factory=dict)
     outdated: set[str] = field(default_factory=set)
     orphaned: set[str] = field(default_factory=set)
+    coming_orphans: set[str] = field(default_factory=set)
     restoring: bool = False
     restored: bool = False
     put_back: bool = False
@@ -143,6 +143,7 @@ class Oracle:
         there = {obj["metadata"]["name"] for obj in self.cluster.virtual_machines()}
         self.removed = {name for name in there if self.may_miss(name)}
         self.torn &= there
+        self._give_up_coming(set(self.cluster.being_made().values()) - there)
         self.ended.clear()
         self.restored = False
         self._late_before, self.late_calls = self.late_calls, False
@@ -300,12 +301,18 @@ class Oracle:
                     self.leaked[made.uuid] = f"{made.world}/{made.vm_id} of {name}"
         if policy == "Orphan":
             self.orphaned.add(name)  # and what is being made of it right now, too
+            self._give_up_coming({name})
         if name in self.removed:
             self.ended.add(name)  # should a backup bring its owner back
         self.removed.discard(name)
         self.torn.discard(name)
         self.unheld.pop(name, None)
         self.outdated.discard(name)
+
+    def _give_up_coming(self, owners: set[str]) -> None:
+        """What is being made of them is nobody's, whoever gets their names meanwhile."""
+        coming = self.cluster.being_made().items()
+        self.coming_orphans |= {uuid for uuid, owner in coming if owner in owners}
 
     def _unheld(self, name: str) -> set[str]:
         """VMs of an owner whose end begins that no machine object has taken up yet.
@@ -497,7 +504,8 @@ class Oracle:
             self.made[key] = Made(
                 world.name, vm.id, mark.owner.name, mark.epoch, vm.uuid, vm.name, vm.mark or ""
             )
-            self.made[key].left = mark.owner.name in self.orphaned
+            orphan = mark.owner.name in self.orphaned or vm.uuid in self.coming_orphans
+            self.made[key].left = orphan
             self._judge_second(self.made[key])
 
     def _follow_mark(self, made: Made, vm: Vm) -> None:

@@ -20,6 +20,7 @@ from banlieue.sdk.outcome import CONTINUE, Outcome
 from banlieue.sdk.provider import phases
 from banlieue.sdk.provider.claims import Claims
 from banlieue.sdk.provider.session import ProviderSession
+from banlieue.sdk.simulated import disks, driver, states
 from banlieue.sdk.simulated.driver import SimulatedDriver
 from banlieue.sdk.simulated.world import Json
 from test.simulation import planted_custody
@@ -127,6 +128,16 @@ def destroy_when_alive() -> None:
     decisions._by_owner = by_owner
 
 
+def another_name_when_taken() -> None:
+    """A create whose name is taken makes the VM under another one, though it made the first."""
+
+    def again(self: Any, plan: Any) -> Any:  # noqa: ANN401 - a driver, its plan and its task
+        spec = states.vm_spec(disks.resolved(plan, self._kept(plan)))
+        return driver._task(self._session.create({**spec, "name": f"{spec['name']}-again"}))
+
+    Driver._look_again = again
+
+
 def trust_any_backend() -> None:
     """Whoever answers at the endpoint is taken for the backend of the machines."""
     _put(ProviderSession, is_backend=lambda _self, _identity: True)
@@ -192,6 +203,7 @@ BUGS: dict[str, Callable[[], None]] = planted_custody.BUGS | {
         forget_finalizer,
         make_again_when_missing,
         forget_vanished_objects,
+        another_name_when_taken,
     )
 }
 
@@ -211,9 +223,9 @@ HUNTS = {
     "destroy_when_alive": Hunt(2, ("delete_machine", "create")),
     "forget_finalizer": Hunt(52, ("create", "delete", "crash")),
     "believe_absence": Hunt(40, ("hide", "lose_rights", "delete")),
-    "take_any_of_the_name": Hunt(31, ("squat", "create", "copy")),
+    "take_any_of_the_name": Hunt(41, ("squat", "create", "copy")),
     "look_in_one_domain": Hunt(
-        51, ("move", "restore_objects", "rebuild_from_git", "tear_machine_out")
+        74, ("move", "restore_objects", "rebuild_from_git", "tear_machine_out")
     ),
     "provider_id_before_seen": Hunt(2, ("crash_at_call", "create", "failing_create", "fault")),
     "destroy_foreign_disks": Hunt(11, ("hot_add", "delete")),
@@ -223,9 +235,10 @@ HUNTS = {
     "change_in_drills": Hunt(11, ("drill", "edit_power", "create")),
     "look_in_one_kind": Hunt(62, ("wipe_status", "create")),
     "destroy_retained": Hunt(7, ("create_with_disk", "delete", "write")),
+    "another_name_when_taken": Hunt(6, ("create_twice",)),
     "no_intent_uid": Hunt(0),
     "forget_vanished_objects": Hunt(222),
-    "mint_after_create": Hunt(2089),
+    "mint_after_create": Hunt(26, ("impatient", "lost_and_wanted_again")),
 }
 """How each bug was found last; after any change it may take another seed."""
 

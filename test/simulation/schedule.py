@@ -20,6 +20,7 @@ from test.simulation.drills import Drills
 from test.simulation.ending import Ending
 from test.simulation.loop import Stuck
 from test.simulation.oracle import Oracle
+from test.simulation.repeats import Beside
 from test.simulation.restores import Restores
 
 shortcuts.take()
@@ -99,7 +100,8 @@ class Schedule:
         if not self.oracle.failure:
             if self._played:
                 cluster.forget()
-            self._guarded(lambda: self._play(Random(seed)))
+            beside = Beside(cluster, self.oracle, seed, frozenset(self.focus))
+            self._guarded(lambda: self._play(Random(seed), beside))
         self._played = True
         lines = tuple(cluster.lines)
         return Outcome(seed, self.oracle.failure, cluster.digest, cluster.loop.steps, lines)
@@ -120,7 +122,7 @@ class Schedule:
             user.create()
         await cluster.rest(60.0)
 
-    async def _play(self, rng: Random) -> None:
+    async def _play(self, rng: Random, beside: Beside) -> None:
         cluster = self.cluster
         cluster.network.rng.seed(rng.getrandbits(64))
         cluster.rng.seed(rng.getrandbits(64))
@@ -131,6 +133,7 @@ class Schedule:
         restores.save_objects()
         actions = self._actions(rng, restores)
         for _ in range(rng.randint(2, 7)):
+            beside.happen()
             name, act = rng.choice(actions)
             cluster.log(f"-- {name}")
             act()
