@@ -7,7 +7,7 @@ import pytest
 
 from test.kit.statuswatch import Version
 from test.kit.targets import KINDS
-from test.kit.transcripts import ALONE, Told, Transcripts, is_settled, told_in
+from test.kit.transcripts import ALONE, MORE, Told, Transcripts, is_settled, told_in
 
 ONE, OTHER = KINDS
 
@@ -107,6 +107,14 @@ def test_halves_of_different_workers_are_compared_in_the_end() -> None:
         whole.pytest_testnodedown(config)
     assert whole.missing() == []
     assert finished(whole, Config()) == pytest.ExitCode.TESTS_FAILED
+
+
+def test_where_one_backend_has_more_vms_those_of_both_are_compared() -> None:
+    (story,) = MORE
+    found = Transcripts()
+    assert found.note(story, ONE, told(READY)) == ""
+    assert found.note(story, OTHER, {**told(READY), "team/more": {}}) == ""
+    assert "VMMissing" in found.note(story, OTHER, told(AWAY))
 
 
 def test_what_one_backend_alone_has_is_named() -> None:
