@@ -55,6 +55,11 @@ class Vms:
 def vms(monkeypatch: pytest.MonkeyPatch, count: int) -> Vms:
     made = Vms(count)
     monkeypatch.setattr(holders, "read", made.read)
+    monkeypatch.setattr(
+        holders,
+        "read_one",
+        lambda session, key, kind, paths: made.read(session, {key: kind}, paths)[0],
+    )
     return made
 
 

@@ -3,7 +3,7 @@
 from typing import cast
 
 import pytest
-from pyVmomi import vmodl
+from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client import soap, transport
@@ -25,6 +25,17 @@ def test_a_page_that_is_there_no_more_is_nobodys_wrong_spec() -> None:
         soap._next_page(Collector(), "page-2")
     error = driver_error(lost.value, Reason.UPDATE_FAILED)
     assert (type(error), error.reason) == (Transient, Reason.UPDATE_FAILED)
+
+
+def test_an_object_that_nothing_is_told_of_is_neither_gone_nor_a_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A vCenter leaves out what the account may not see, and what goes at this moment."""
+    monkeypatch.setattr(soap, "read", lambda *_: [])
+    with pytest.raises(Unreadable) as nothing:
+        soap.read_one(Session.__new__(Session), "session[1]lease-1", vim.HttpNfcLease, ("state",))
+    error = driver_error(nothing.value, Reason.IMAGE_IMPORT_FAILED)
+    assert (type(error), error.reason) == (Transient, Reason.IMAGE_IMPORT_FAILED)
 
 
 def test_no_call_that_takes_something_away_counts_as_a_read() -> None:

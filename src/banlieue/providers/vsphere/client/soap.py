@@ -76,6 +76,18 @@ def read(session: Session, start: Mapping[str, type[Any]], paths: Sequence[str])
     return session.run(lambda login: _retrieve(login, spec(login)), reads=True)
 
 
+def read_one(session: Session, key: str, kind: type[Any], paths: Sequence[str]) -> Found:
+    """Properties of one object whose id is known, in one call; arguments as for `read`.
+
+    Raises:
+        ManagedObjectNotFound: it is gone.
+        Unreadable: nothing is told of it, which proves nothing: it may not be seen, or is going.
+    """
+    for found in read(session, {key: kind}, paths):
+        return found
+    raise Unreadable(f"nothing is told of {key}")
+
+
 def walk(
     session: Session, start: str, kind: type[Any], steps: Sequence[Any], wanted: Sequence[Any]
 ) -> list[Found]:

@@ -13,7 +13,7 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.session import Session
-from banlieue.providers.vsphere.client.soap import Found, read
+from banlieue.providers.vsphere.client.soap import Found, read, read_one
 from banlieue.sdk.errors import Transient
 
 AT_ONCE = 400
@@ -41,7 +41,7 @@ class Holders:
         Raises:
             Transient: more VMs are to be asked than in one step; the next one goes on.
         """
-        vms = read(self.session, {store: vim.Datastore}, ("vm",))[0].refs("vm")
+        vms = read_one(self.session, store, vim.Datastore, ("vm",)).refs("vm")
         if not vms:
             return None
         now = {

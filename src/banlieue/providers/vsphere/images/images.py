@@ -10,7 +10,7 @@ from pyVmomi import vim, vmodl
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.soap import Found, find_child, moid, read
+from banlieue.providers.vsphere.client.soap import Found, find_child, moid, read, read_one
 from banlieue.providers.vsphere.hardware import devices
 from banlieue.providers.vsphere.images.sink import UUID, ImageSink, Place, Source
 from banlieue.providers.vsphere.images.specs import IMAGE_KEY, Wish
@@ -231,7 +231,7 @@ class Images:
 
     def _look(self, vm: str) -> Found | None:
         try:
-            return read(self.session, {vm: vim.VirtualMachine}, _PATHS)[0]
+            return read_one(self.session, vm, vim.VirtualMachine, _PATHS)
         except vmodl.fault.ManagedObjectNotFound:
             return None
 

@@ -17,7 +17,7 @@ from pyVmomi import vim
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.soap import moid, read
+from banlieue.providers.vsphere.client.soap import moid, read_one
 from banlieue.providers.vsphere.client.transport import Trust
 from banlieue.providers.vsphere.images.upload import HostTrust
 from banlieue.sdk.errors import Transient
@@ -56,10 +56,10 @@ class Lease:
         """What the lease says once it is ready; raises the fault it ended with."""
         until, pause = time.monotonic() + _READY_SECONDS, _FIRST_PAUSE
         while True:
-            found = read(self._session, {self._key: vim.HttpNfcLease}, ("state", "error"))[0]
+            found = read_one(self._session, self._key, vim.HttpNfcLease, ("state", "error"))
             state = str(found.get("state"))
             if state == "ready":
-                return read(self._session, {self._key: vim.HttpNfcLease}, ("info",))[0].get("info")
+                return read_one(self._session, self._key, vim.HttpNfcLease, ("info",)).get("info")
             if state in {"error", "done"}:
                 raise found.get("error") or _ended()
             if time.monotonic() >= until:

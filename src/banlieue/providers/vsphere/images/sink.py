@@ -18,7 +18,7 @@ from pyVmomi import vim, vmodl
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.soap import moid, read
+from banlieue.providers.vsphere.client.soap import moid, read_one
 from banlieue.providers.vsphere.client.transport import operation
 from banlieue.providers.vsphere.images import formats, specs
 from banlieue.providers.vsphere.images.lease import Lease, trust_of
@@ -250,7 +250,7 @@ class ImageSink:
 
     def _marked(self, vm: str) -> Callable[[Any], Any]:
         """Writing on the VM that it is the image, and no copy of it will be."""
-        uuid = read(self._session, {vm: vim.VirtualMachine}, (UUID,))[0].get(UUID)
+        uuid = read_one(self._session, vm, vim.VirtualMachine, (UUID,)).get(UUID)
         option = vim.option.OptionValue(key=specs.IMAGE_KEY, value=f"{self._wish.name} {uuid}")
         spec = vim.vm.ConfigSpec(extraConfig=[option])
         return lambda managed: managed.ReconfigVM_Task(spec=spec)
@@ -284,14 +284,14 @@ class ImageSink:
         try:
             self._run(vm, lambda managed: managed.Rename_Task(newName=self._wish.name))
         except vim.fault.DuplicateName:
-            found = read(self._session, {vm: vim.VirtualMachine}, ("name",))[0]
+            found = read_one(self._session, vm, vim.VirtualMachine, ("name",))
             if found.get("name") != self._wish.name:
                 raise
 
     def _destroy(self, vm: str) -> None:
         """Destroy the part, as long as it is one: a template is whole, and may be published now."""
         try:
-            found = read(self._session, {vm: vim.VirtualMachine}, ("name", "config.template"))[0]
+            found = read_one(self._session, vm, vim.VirtualMachine, ("name", "config.template"))
             if found.get("name") == self._wish.part and found.get("config.template") is False:
                 self._run(vm, lambda managed: managed.Destroy_Task())
         except vmodl.fault.ManagedObjectNotFound:

@@ -9,7 +9,7 @@ from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.session import Session
-from banlieue.providers.vsphere.client.soap import Found, moid, read
+from banlieue.providers.vsphere.client.soap import Found, moid, read_one
 from banlieue.providers.vsphere.hardware import devices
 from banlieue.providers.vsphere.places.inventory import (
     Cluster,
@@ -215,7 +215,7 @@ class Templates:
             known, until = self._known.get(template, (None, 0.0))
         if known is not None and now < until:
             return known
-        found = read(self._session, {template: vim.VirtualMachine}, _PATHS)[0]
+        found = read_one(self._session, template, vim.VirtualMachine, _PATHS)
         made = parse(found)
         with self._lock:
             self._known[template] = made, now + self._max_age

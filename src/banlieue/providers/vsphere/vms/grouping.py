@@ -14,7 +14,7 @@ from pyVmomi import vim, vmodl
 
 from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.soap import moid, read
+from banlieue.providers.vsphere.client.soap import moid, read, read_one
 from banlieue.providers.vsphere.places import groups
 from banlieue.providers.vsphere.places.groups import Group, Groups
 from banlieue.providers.vsphere.watching.watchlist import RUNNING, read_task
@@ -175,7 +175,7 @@ class Grouping:
             state.wanted.clear()
 
     def _read(self, cluster: str) -> Groups:
-        found = read(self.session, {cluster: vim.ClusterComputeResource}, groups.PATHS)[0]
+        found = read_one(self.session, cluster, vim.ClusterComputeResource, groups.PATHS)
         return Groups.parse(found)
 
     def _write(self, cluster: str, state: _Cluster) -> None:

@@ -9,7 +9,7 @@ from pyVmomi import vim, vmodl
 
 from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.soap import moid, property_spec, read
+from banlieue.providers.vsphere.client.soap import moid, property_spec, read_one
 from banlieue.providers.vsphere.watching.records import WATCHED
 
 TASK_PATHS = ("info.state", "info.error", "info.result")
@@ -105,7 +105,7 @@ def is_task(key: str) -> bool:
 def read_task(session: Session, task: str) -> TaskRecord | None:
     """A task as it is now, in one call; None when nobody knows it any more."""
     try:
-        found = read(session, {task: vim.Task}, TASK_PATHS)[0]
+        found = read_one(session, task, vim.Task, TASK_PATHS)
     except vmodl.fault.ManagedObjectNotFound:
         return None
     return TaskRecord(
