@@ -42,10 +42,17 @@ def processors(made: Workload) -> set[int]:
     return {it["spec"]["template"]["spec"]["cpus"] for it in templates_in_use(made)}
 
 
-def owned_templates(made: Workload) -> set[str]:
-    """Names of all templates that the topology controller made and keeps."""
-    found = made.world.kube.list(_TEMPLATES, made.namespace, label_selector=_OWNED)
-    return {it["metadata"]["name"] for it in found}
+def unused_templates(made: Workload) -> set[str]:
+    """Names of templates that the topology controller made and nothing refers to any more.
+
+    A MachineDeployment keeps its last MachineSet without machines, and that its template.
+    """
+    kube, namespace = made.world.kube, made.namespace
+    found = kube.list(_TEMPLATES, namespace, label_selector=_OWNED)
+    used = {it["metadata"]["name"] for it in templates_in_use(made)}
+    for it in kube.list("machinesets", namespace):
+        used.add(it["spec"]["template"]["spec"]["infrastructureRef"]["name"])
+    return {it["metadata"]["name"] for it in found} - used
 
 
 def generations(made: Workload) -> dict[str, int]:
