@@ -30,6 +30,8 @@ _READS: Final = frozenset(
     }
 )
 """Calls that change nothing but the caller's own session."""
+_READS_BY_REST: Final = ("GET ", "POST /api/session", "POST /rest/com/vmware/cis/session")
+_LISTS: Final = "~action=list"
 
 
 def move(here: Ground, there: Ground, namespace: str) -> None:
@@ -58,5 +60,5 @@ def changes(vcenter: VCSimControl) -> dict[str, int]:
     return {
         call: count
         for call, count in made.items()
-        if call not in _READS and not call.startswith("GET ")
+        if call not in _READS and not call.startswith(_READS_BY_REST) and _LISTS not in call
     }
