@@ -31,8 +31,8 @@ test: setup tools ## The whole test ladder, in random order
 	@cd hack/tools/pause && go vet ./... && CGO_ENABLED=0 go test ./...
 	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=12
 
-test-unit: setup ## What needs no process: a minute or two
-	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not e2e" test/unit test/conformance test/stories/test_all_told.py
+test-unit: setup ## What needs no process: a minute
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not e2e" test/unit test/conformance test/stories/test_all_told.py
 
 check: setup ## Lint, types, import contracts, generated files, sizes
 	@$(BIN)/ruff check .

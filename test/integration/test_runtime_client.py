@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import CONFIG_MAPS, NAMESPACES
 from banlieue.sdk import kube as seam
 from banlieue.sdk.kube import Key

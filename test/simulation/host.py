@@ -6,7 +6,7 @@ from contextvars import copy_context
 from random import Random
 from typing import Any, cast
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.controller.app import ControllerRole
 from banlieue.sdk.kube import Key, Obj, Unavailable
 from banlieue.sdk.provider.feed import FeedLoop

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from banlieue.api.reasons import ConditionType, EventReason, Phase, Reason
+from banlieue.api.conditions import ConditionType, Phase
+from banlieue.api.events import EventReason
+from banlieue.api.reasons import Reason
 from banlieue.api.wording import ReasonClass
 
 REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from banlieue.api import names
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import (
     CAPI_CLUSTERS,
     CAPI_MACHINES,

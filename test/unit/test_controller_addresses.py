@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from banlieue.api import names
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import IP_ADDRESS_CLAIMS, IP_ADDRESSES, VIRTUAL_MACHINES
 from banlieue.api.types import IPFamily
 from banlieue.api.v1alpha1.provider import PoolRef

@@ -3,8 +3,8 @@
 import pytest
 
 from banlieue.api import names
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import Machine
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import (
     CONFIG_MAPS,
     IP_ADDRESS_CLAIMS,

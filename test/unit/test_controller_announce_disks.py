@@ -2,7 +2,7 @@
 
 import pytest
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.v1alpha1.virtualmachine_status import VirtualMachineStatus
 from banlieue.controller.vm.announce import notes
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from test.kit.controllerworld import NAMESPACE, ControllerWorld
 
 

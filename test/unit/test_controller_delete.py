@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from banlieue.api import names
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.sdk.kube import Key
 from banlieue.sdk.testing.memory_api import Moment

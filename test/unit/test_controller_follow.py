@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES, VM_CLASSES, VM_IMAGES
 from banlieue.sdk.kube import Key, Obj
 from test.kit.controllerworld import NAMESPACE, SYSTEM, THAT, THIS, ControllerWorld, domain

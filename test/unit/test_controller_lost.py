@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.events import EventReason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
 from banlieue.controller.scheduling.placement import Claim, Place, Placed, Unplaced
 from banlieue.controller.scheduling.placing import place

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import PROVIDERS
 from banlieue.sdk.kube import Key, Obj
 from test.kit.controllerworld import NAMESPACE, SYSTEM, THIS, ControllerWorld

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from banlieue.api.events import EventReason
 from banlieue.api.names import FINALIZER_IMAGE_COPIES, FINALIZER_IMAGE_IN_USE
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import CONFIG_MAPS, PROVIDERS, VM_IMAGES
 from banlieue.sdk.image.ports import ImageImporter
 from banlieue.sdk.image.reconciler import ImageReconciler

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.sdk.driver import DiskState, MachineState
 from banlieue.sdk.kube import Key, Obj

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from banlieue.api.events import EventReason
 from banlieue.api.meta import format_time
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import PROVIDERS
 from banlieue.api.types import PowerOffMode
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES

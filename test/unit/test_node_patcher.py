@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import SecretBytes
 
+from banlieue.api.events import EventReason
 from banlieue.api.meta import format_time
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import CAPI_CLUSTERS, CAPI_MACHINES, SECRETS
 from banlieue.controller.nodes import app
 from banlieue.controller.nodes.patcher import NodePatcher

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import IP_ADDRESS_CLAIMS, PROVIDERS, VM_IMAGES
 from banlieue.controller.addresses import reconciler as addresses
 from banlieue.controller.clusters import kinds, templates

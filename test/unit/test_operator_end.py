@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from banlieue.api import names
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     DEPLOYMENTS,

@@ -3,8 +3,8 @@
 import pytest
 
 from banlieue.api import names
+from banlieue.api.events import EventReason
 from banlieue.api.meta import Resource
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     DEPLOYMENTS,

@@ -3,8 +3,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from banlieue.api import names
+from banlieue.api.events import EventReason
 from banlieue.api.meta import Resource
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import (
     CONFIG_MAPS,
     LEASES,

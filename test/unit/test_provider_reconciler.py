@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from banlieue.api import names
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.events import EventReason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import (
     PROVIDERS,
     SECRETS,

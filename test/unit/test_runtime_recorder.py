@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.api.resources import EVENTS
 from banlieue.sdk import kube
 from banlieue.sdk.kube import Key, Obj

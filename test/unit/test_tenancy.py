@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.events import EventReason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import NAMESPACES, PROVIDERS, SECRETS
 from banlieue.api.types import PowerState
 from banlieue.sdk.driver import DiskState, MachineState

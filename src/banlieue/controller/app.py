@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from banlieue.api import names
+from banlieue.api.events import EventReason
 from banlieue.api.meta import Resource
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import (
     CONFIG_MAPS,
     IP_ADDRESS_CLAIMS,

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
 from banlieue.api.meta import ConditionStatus, Resource
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
 from banlieue.api.v1alpha1.vmimage import VMImage
 from banlieue.controller import writes

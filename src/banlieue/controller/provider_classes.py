@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
 from banlieue.api.meta import Condition
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.sdk.conditions import false, merge

@@ -8,7 +8,8 @@ for each namespace and version of the Provider's spec, however many machines wai
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.events import EventReason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS
 from banlieue.controller.scheduling.placement import Decision, Demand, Unplaced
 from banlieue.sdk.reconcile import Context

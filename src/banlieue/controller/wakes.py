@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.meta import ConditionStatus, KindRef, Resource
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES, VM_IMAGES
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.controller.infra import machines

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.meta import Resource
 from banlieue.api.names import MANAGER_OPERATOR
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.providerclass import ProviderClass, ProviderClassStatus
 from banlieue.sdk.conditions import Finding, false, merge, true, unknown

@@ -6,8 +6,9 @@ from functools import partial
 
 from pydantic import ValidationError
 
+from banlieue.api.events import EventReason
 from banlieue.api.names import MANAGER_OPERATOR
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.providerclass import ProviderClass

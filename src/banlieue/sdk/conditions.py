@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.meta import Condition, ConditionStatus
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 
 MAX_MESSAGE = 1024
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.meta import Condition, ConditionStatus, Resource
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.sdk.conditions import Finding, merge, true, unknown
 from banlieue.sdk.kube import STATUS, ApiError, Key, Obj
 from banlieue.sdk.reconcile import Context

@@ -7,7 +7,7 @@ process's, or it has none.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.sdk.kube import ApiError, Key, Obj
 from banlieue.sdk.mishaps import PATIENCE, PATIENCE_WITH_API
 from banlieue.sdk.reconcile import Context

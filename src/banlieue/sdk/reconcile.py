@@ -7,8 +7,8 @@ from enum import IntEnum
 from random import Random
 from typing import Protocol
 
+from banlieue.api.events import EventReason
 from banlieue.api.meta import Resource
-from banlieue.api.reasons import EventReason
 from banlieue.sdk.kube import ApiClient, Key, Obj, ObjectReader
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from banlieue.api.conditions import ConditionType, Phase
 from banlieue.api.crd.render import crd
+from banlieue.api.events import EventReason
 from banlieue.api.markers import VALIDATIONS
 from banlieue.api.meta import ResourceObject
-from banlieue.api.reasons import RESERVED, ConditionType, EventReason, Phase, Reason
+from banlieue.api.reasons import RESERVED, Reason
 
 _INTRODUCTION = """# API reference
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from annotated_types import MaxLen
 from pydantic import Field
 
+from banlieue.api.conditions import Phase
 from banlieue.api.devices import (
     Guest,
     MachineAddress,
@@ -21,7 +22,6 @@ from banlieue.api.meta import (
     Model,
     Time,
 )
-from banlieue.api.reasons import Phase
 from banlieue.api.types import (
     ClassName,
     Count,

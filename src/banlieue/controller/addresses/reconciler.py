@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from banlieue.api import names
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import Resource
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import IP_ADDRESS_CLAIMS, IP_ADDRESSES, VIRTUAL_MACHINES
 from banlieue.api.types import IPFamily
 from banlieue.api.v1alpha1.provider import ProviderMode

@@ -1,6 +1,7 @@
 """What a VirtualMachine's status says of addresses that its pools do not give."""
 
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.conditions import ConditionType
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import IP_ADDRESS_CLAIMS
 from banlieue.controller.addresses import claims
 from banlieue.controller.vm.scope import Scope

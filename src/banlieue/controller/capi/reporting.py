@@ -2,8 +2,9 @@
 
 from datetime import datetime
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.infrastructure.machine import Machine, MachineStatus
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.sdk.conditions import false, merge
 from banlieue.sdk.kube import Key
 from banlieue.sdk.outcome import Stop, Wait

@@ -7,6 +7,7 @@ from what it boots and what becomes of it in the end. From then on its status is
 import logging
 
 from banlieue.api import names
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.cluster import InfraCluster
 from banlieue.api.infrastructure.machine import (
     MachinePlacement,
@@ -16,7 +17,7 @@ from banlieue.api.infrastructure.machine import (
     TeardownMode,
 )
 from banlieue.api.meta import NameRef, NamespacedRef
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.types import AddressSource
 from banlieue.controller.capi import berths, objects
 from banlieue.controller.capi.choosing import Choice, choose, offers

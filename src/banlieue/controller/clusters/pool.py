@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.cluster import EndpointPool, InfraCluster
 from banlieue.api.meta import Resource
-from banlieue.api.reasons import ConditionType, EventReason
 from banlieue.api.resources import (
     CAPI_CLUSTERS,
     CAPI_MACHINES,

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.infrastructure.cluster import (
     ClusterInitialization,
     ClusterStatus,
     ControlPlaneEndpoint,
     InfraCluster,
 )
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.controller.clusters.domains import MAX_DOMAINS, Listing, Membership
 from banlieue.sdk.conditions import Finding, false, merge, true
 from banlieue.sdk.kube import Key, Obj

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.meta import Resource
-from banlieue.api.reasons import ConditionType
 from banlieue.controller.clusters.kinds import Kinds, request_key
 from banlieue.controller.clusters.owner import owner_of
 from banlieue.sdk.kube import Key, Obj, ObjectReader

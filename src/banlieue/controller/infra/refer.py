@@ -1,9 +1,11 @@
 """Exactly one machine object per VirtualMachine: refer to it first, then POST exactly that one."""
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine, MoveRole, TeardownMode
 from banlieue.api.meta import Resource
-from banlieue.api.reasons import ConditionType, EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.virtualmachine import Previous
 from banlieue.api.v1alpha1.vmclass import VMClass
 from banlieue.api.v1alpha1.vmimage import VMImage

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import Machine, Move, MoveRole, TeardownMode
 from banlieue.api.meta import KindRef
-from banlieue.api.reasons import ConditionType, EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller import writes
 from banlieue.controller.infra import blueprint, naming, skew, teardown

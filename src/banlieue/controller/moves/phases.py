@@ -2,9 +2,10 @@
 
 from datetime import datetime
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import ConditionStatus, KindRef
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus

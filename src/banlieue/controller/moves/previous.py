@@ -1,9 +1,9 @@
 """What a move left behind: powered off, until it is released, taken back, or its time is up."""
 
 from banlieue.api import names
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import Machine, Move, MoveRole, TeardownMode
 from banlieue.api.meta import KindRef
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy, PowerState
 from banlieue.api.v1alpha1.virtualmachine import Previous

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine, Move, MoveRole, TeardownMode
-from banlieue.api.reasons import ConditionType
 from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus, Previous
 from banlieue.controller.infra import blueprint, devices, naming, skew, teardown

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import ConditionStatus
-from banlieue.api.reasons import ConditionType
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import MoveStatus
 from banlieue.controller import writes

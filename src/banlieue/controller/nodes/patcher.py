@@ -12,13 +12,13 @@ from datetime import datetime
 
 from pydantic import SecretBytes
 
+from banlieue.api.events import EventReason
 from banlieue.api.names import (
     BOOTSTRAP_DATA_KEY,
     CAPI_ANNOTATION_DELETE_FOR_MOVE,
     INFRASTRUCTURE_GROUP,
     NODE_PATCHER_ACCOUNT,
 )
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import CAPI_CLUSTERS, CAPI_MACHINES, PROVIDER_CLASSES, SECRETS
 from banlieue.api.v1alpha1.providerclass import ProviderClass
 from banlieue.controller.nodes.pairing import Member, Pairing, pair, uuid_of

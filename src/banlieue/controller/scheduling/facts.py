@@ -4,9 +4,10 @@ import hashlib
 import json
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
 from banlieue.api.devices import InterfaceRequest
 from banlieue.api.meta import ConditionStatus
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.types import AddressSource, IPFamily
 from banlieue.api.v1alpha1.provider import Provider, ProviderMode
 from banlieue.api.v1alpha1.provider_status import FailureDomainStatus

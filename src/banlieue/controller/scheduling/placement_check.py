@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.conditions import ConditionType
+from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.virtualmachine import Scheduled, VirtualMachine
 from banlieue.controller.scheduling import facts
 from banlieue.controller.scheduling.crowd import Crowd

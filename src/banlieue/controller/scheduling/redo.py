@@ -1,6 +1,6 @@
 """Placing a machine anew after its backend refused it, only while nothing exists."""
 
-from banlieue.api.reasons import ConditionType
+from banlieue.api.conditions import ConditionType
 from banlieue.controller import writes
 from banlieue.controller.infra import blueprint, teardown
 from banlieue.controller.infra.kinds import Found, reference_to

@@ -1,7 +1,7 @@
 """What a VirtualMachine that adopts does beside what every other one does."""
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.infrastructure.machine import Machine
-from banlieue.api.reasons import ConditionType
 from banlieue.controller import writes
 from banlieue.controller.infra import blueprint
 from banlieue.controller.infra.adoption import choose_anew, demand, untaken

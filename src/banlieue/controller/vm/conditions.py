@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from banlieue.api.conditions import ConditionType, Phase
 from banlieue.api.infrastructure.machine import Machine
 from banlieue.api.meta import ConditionStatus
-from banlieue.api.reasons import ConditionType, Phase, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
 from banlieue.api.v1alpha1.virtualmachine import ReadinessGate, VirtualMachine
 from banlieue.api.v1alpha1.virtualmachine_status import Scheduled

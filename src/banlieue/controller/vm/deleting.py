@@ -1,9 +1,11 @@
 """The phases of a VirtualMachine that is being deleted: intent, machines gone, then the object."""
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import Machine, MoveRole, TeardownMode
 from banlieue.api.meta import ConditionStatus
-from banlieue.api.reasons import ConditionType, EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.types import DeletionPolicy
 from banlieue.controller import writes

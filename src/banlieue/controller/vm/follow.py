@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.controller import writes

@@ -2,8 +2,9 @@
 
 from datetime import datetime
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.meta import KindRef
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.virtualmachine import (
     ReadinessGate,
     VirtualMachine,

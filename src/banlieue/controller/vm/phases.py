@@ -5,7 +5,8 @@ only an object that a VirtualMachine refers to ever becomes a VM.
 """
 
 from banlieue.api import names
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.conditions import ConditionType
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import VIRTUAL_MACHINES
 from banlieue.controller import writes
 from banlieue.controller.addresses.reported import tell_addresses

@@ -1,8 +1,10 @@
 """Making a machine anew whose VM is proved to be gone, where its user agreed to that beforehand."""
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.devices import Disk
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import Machine, MoveRole, TeardownMode
-from banlieue.api.reasons import ConditionType, EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.types import ReclaimPolicy
 from banlieue.api.v1alpha1.virtualmachine import OnMissing
 from banlieue.controller.infra import teardown

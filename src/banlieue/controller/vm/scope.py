@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
 from banlieue.api.devices import InterfaceRequest
 from banlieue.api.infrastructure.machine import ClassSnapshot, Machine
 from banlieue.api.meta import KindRef, Resource
-from banlieue.api.reasons import ConditionType
 from banlieue.api.resources import (
     PROVIDERS,
     VIRTUAL_MACHINES,

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.events import EventReason
+from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Provider
 from banlieue.api.v1alpha1.vmimage import ImageSource, ProviderImageStatus, VMImage
 from banlieue.sdk.driver import FailureDomain, Image

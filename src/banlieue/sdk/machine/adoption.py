@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import Instance
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.sdk import tenancy
 from banlieue.sdk.driver import Driver, Task
 from banlieue.sdk.errors import DriverError, Foreign, InvalidSpec

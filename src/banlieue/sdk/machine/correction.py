@@ -1,7 +1,9 @@
 """Drift that was put right by us is told once, when that has been seen."""
 
+from banlieue.api.conditions import ConditionType
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import MoveRole
-from banlieue.api.reasons import ConditionType, EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.sdk.machine import drift
 from banlieue.sdk.machine.scope import Scope, told_of
 from banlieue.sdk.outcome import CONTINUE, Outcome

@@ -7,8 +7,9 @@ from typing import Any
 
 from banlieue.api import names
 from banlieue.api.devices import Disk
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import MoveRole
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.types import ReclaimPolicy
 from banlieue.sdk import shape
 from banlieue.sdk.disks import disk_in_use, disk_not_found, disk_not_reachable, is_of_image

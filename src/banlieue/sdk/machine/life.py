@@ -9,8 +9,9 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import Instance, MoveRole
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.types import DriftAction
 from banlieue.sdk.driver import RESTART, Driver, MachinePlan, MachineRef, MachineState, Task
 from banlieue.sdk.errors import DriverError, FieldLacks, NeedsOperator

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from banlieue.api import names
+from banlieue.api.events import EventReason
 from banlieue.api.infrastructure.machine import Instance, Machine, MachineStatus
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, NotYet, Unreachable

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.devices import (
     Guest,
     MachineAddress,
@@ -22,7 +23,7 @@ from banlieue.api.infrastructure.machine import (
     Move,
 )
 from banlieue.api.infrastructure.machine_status import SeedStatus
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
 from banlieue.sdk.conditions import Finding, false, merge, true, unknown
 from banlieue.sdk.driver import MachineState, NicState, Task

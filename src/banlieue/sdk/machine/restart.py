@@ -10,7 +10,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.events import EventReason
+from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
 from banlieue.sdk.driver import RESTART, MachinePlan, MachineState
 from banlieue.sdk.machine import drift, life, permission, plan, writes

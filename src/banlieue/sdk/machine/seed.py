@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.infrastructure.machine import MoveRole
 from banlieue.api.infrastructure.machine_status import SeedStatus
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerState
 from banlieue.sdk.conditions import Finding, false, true
 from banlieue.sdk.driver import Driver, MachineState, Seed, Task

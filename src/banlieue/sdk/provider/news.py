@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from banlieue.api.reasons import ConditionType, EventReason, Reason
+from banlieue.api.conditions import ConditionType
+from banlieue.api.events import EventReason
+from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import ProviderStatus
 from banlieue.sdk.provider import refused
 from banlieue.sdk.provider.scope import Problem

@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from banlieue.api.conditions import ConditionType
 from banlieue.api.names import ANNOTATION_FAILURE_DOMAINS
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Unclaimed
 from banlieue.api.v1alpha1.providerclass import ProviderClass

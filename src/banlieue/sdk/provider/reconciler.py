@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from banlieue.api import names
-from banlieue.api.reasons import EventReason, Reason
+from banlieue.api.events import EventReason
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import NAMESPACES, PROVIDER_CLASSES, PROVIDERS
 from banlieue.api.v1alpha1.provider import Provider, ProviderStatus
 from banlieue.sdk.backend import Backend

@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
 from banlieue.api.infrastructure.identity import MoveRole, TeardownMode
 from banlieue.api.meta import ConditionStatus
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Provider, Unclaimed
 from banlieue.sdk.backend import Backend
 from banlieue.sdk.driver import About, Connection, FailureDomain, MachineState

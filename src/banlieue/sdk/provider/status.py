@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from banlieue.api import names
+from banlieue.api.conditions import ConditionType
 from banlieue.api.meta import Condition, ConditionStatus
-from banlieue.api.reasons import ConditionType, Reason
+from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import ProviderStatus
 from banlieue.sdk import conditions
 from banlieue.sdk.conditions import Finding

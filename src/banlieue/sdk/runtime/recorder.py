@@ -11,8 +11,8 @@ import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from banlieue.api.events import EventReason
 from banlieue.api.names import MANAGER_EVENTS
-from banlieue.api.reasons import EventReason
 from banlieue.api.resources import EVENTS
 from banlieue.sdk import kube
 from banlieue.sdk.kube import ApiClient, Key, Obj

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from banlieue.api.reasons import EventReason
+from banlieue.api.events import EventReason
 from banlieue.sdk.calls import PoolClosedError
 from banlieue.sdk.kube import Key, Obj
 from banlieue.sdk.reconcile import Context, Request, Watch
