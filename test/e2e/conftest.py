@@ -5,13 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from hack.cluster.choose import cluster_from_environment
 from hack.cluster.interface import Cluster
-from test.kit.clusterwatch import ClusterWatch
+from test.kit.clusterwatch import check_clusters, cluster_watched
 from test.kit.kube import Kube
 from test.kit.tools import tool
 
@@ -24,7 +23,6 @@ _WITHOUT_NODE = frozenset(
     {"test_guest_player.py", "test_templates_in_core.py", "test_workload_cluster.py"}
 )
 """Their controllers are processes of the host; `-n 2 --dist loadgroup` runs them beside others."""
-_WATCH: Final = pytest.StashKey[ClusterWatch]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,11 +46,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     ours = not found.is_up()
     found.up()
     try:
-        with ClusterWatch(found) as watch:
-            request.config.stash[_WATCH] = watch
+        with cluster_watched(request.config, found):
             yield found
-            del request.config.stash[_WATCH]
-            watch.check()  # what was said since the last test
     finally:
         _end(found, keep=not ours, failed=bool(request.session.testsfailed))
 
@@ -70,8 +65,7 @@ def _end(cluster: Cluster, *, keep: bool, failed: bool) -> None:
 def nothing_untoward(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test in which something was said that should not have been."""
     yield
-    if watch := request.config.stash.get(_WATCH, None):
-        watch.check()
+    check_clusters(request.config)
 
 
 @pytest.fixture(scope="session")

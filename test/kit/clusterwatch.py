@@ -14,7 +14,10 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Self
+
+import pytest
 
 from banlieue.api.names import GROUP
 from test.kit.kube import Kube, KubeError, Object
@@ -186,6 +189,36 @@ class ClusterWatch:
                 self._hear(f"{_LOG}{namespace}/{pod}", line)
         except KubeError:
             return  # the pod is gone, with its node or without
+
+
+_AT_WORK: Final = pytest.StashKey[list[ClusterWatch]]()
+
+
+@contextmanager
+def cluster_watched(config: pytest.Config, cluster: Reached) -> Iterator[None]:
+    """Watch a cluster beside all tests of the block: `check_clusters` tells after each of them.
+
+    Raises:
+        CheckError: Something was said since the last test.
+    """
+    at_work = config.stash.setdefault(_AT_WORK, [])
+    with ClusterWatch(cluster) as watch:
+        at_work.append(watch)
+        try:
+            yield
+        finally:
+            at_work.remove(watch)
+        watch.check()
+
+
+def check_clusters(config: pytest.Config) -> None:
+    """Raise what there is to tell of the clusters that are watched.
+
+    Raises:
+        CheckError: There is something.
+    """
+    for watch in config.stash.get(_AT_WORK, []):
+        watch.check()
 
 
 def planted_in(secret: Object) -> Iterator[str]:

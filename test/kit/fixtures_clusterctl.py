@@ -15,6 +15,7 @@ from hack.cluster.choose import cluster_from_environment
 from hack.cluster.clusterapi.clusterctl import Clusterctl
 from hack.cluster.clusterapi.install import install
 from hack.cluster.clusterapi.repository import PROVIDER
+from test.kit.clusterwatch import cluster_watched
 from test.kit.kube import Kube
 from test.kit.managementcluster import INVENTORY, NAMESPACE, VERSION, Management
 from test.kit.namespaces import create_namespace, discard_namespace
@@ -33,7 +34,8 @@ def management(request: pytest.FixtureRequest) -> Iterator[Management]:
     cluster.up()
     failed = request.session.testsfailed
     try:
-        yield Management(cluster, install(cluster, _say))
+        with cluster_watched(request.config, cluster):
+            yield Management(cluster, install(cluster, _say))
     except BaseException:
         cluster.save_logs(request.config.rootpath / _LOGS)
         raise
