@@ -369,6 +369,7 @@ IGNITION = (
 )
 
 
+@pytest.mark.identity("11.4")
 def test_ignition_is_completed_told_and_cleared(bench: Bench) -> None:
     data = {"user_data": SecretBytes(IGNITION.encode()), "user_data_format": "ignition"}
     made = planned(bench, **data)

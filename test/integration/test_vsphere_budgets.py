@@ -35,6 +35,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
         yield target
 
 
+@pytest.mark.identity("2.6")
 def test_a_process_that_starts_beside_many_vms_makes_a_handful_of_calls(
     target: VSphereTarget,
 ) -> None:

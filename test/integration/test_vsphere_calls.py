@@ -51,6 +51,7 @@ SETTLED = Timings().stream + 1.0
 """Seconds after which the watch covers every VM that was made."""
 
 
+@pytest.mark.identity("2.6")
 @pytest.mark.parametrize(
     ("apart", "budget"), [(0.0, TOGETHER), (0.5, APART)], ids=["together", "one-after-the-other"]
 )

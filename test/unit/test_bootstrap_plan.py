@@ -96,6 +96,12 @@ def test_there_is_no_object_of_a_kind_of_ours() -> None:
         assert not [it for it in plan if "banlieue.io" in it["apiVersion"]]
 
 
+@pytest.mark.identity("0.11")
+def test_an_install_brings_nobody_an_id() -> None:
+    for plan in every_plan(Target()):
+        assert not of_kind(plan, "ConfigMap")
+
+
 # What is in it
 
 

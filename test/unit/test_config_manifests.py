@@ -104,7 +104,9 @@ def test_no_file_is_left_out(folder: str) -> None:
     assert set(kustomization["resources"]) == there
 
 
+@pytest.mark.identity("0.11")
 def test_the_components_hold_no_custom_resource() -> None:
+    """And no ConfigMap: the installation's id is made at run time."""
     assert {it["kind"] for it in COMPONENTS} == BUILT_IN
     assert {it["kind"] for it in (*ACCOUNTS, *PATCHER)} <= BUILT_IN
 

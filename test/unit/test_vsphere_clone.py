@@ -234,7 +234,7 @@ def unpack(text: str) -> bytes:
     return gzip.decompress(base64.b64decode(text))
 
 
-@pytest.mark.identity("11.1")
+@pytest.mark.identity("11.1", "11.4")
 def test_metadata_says_who_the_machine_is() -> None:
     keys = Bootstrap(ssh_authorized_keys=("ssh-ed25519 AAA a", "ssh-ed25519 BBB b"))
     found = options(build(replace(plan(), bootstrap=keys), target(), template()))

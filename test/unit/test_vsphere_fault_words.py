@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import pytest
 from pyVmomi import VmomiSupport, vmodl
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.faults import driver_error
-from test.kit.faultcourses import COURSES
+from test.kit.faultcourses import COURSES, LEFT_OUT
 from test.kit.faultmatrix import MODES, Cell
 from test.kit.faultservices import services
 from test.kit.faultwords import WORDS, Typed
@@ -72,6 +73,15 @@ def test_what_is_told_is_what_the_fault_means() -> None:
 def test_calls_that_change_something_meet_faults_of_different_meaning() -> None:
     for method in CHANGING:
         assert len({fault.told for fault in WORDS[method].faults}) > 1, method
+
+
+@pytest.mark.identity("6.9")
+def test_no_call_takes_away_what_is_not_a_vm() -> None:
+    """`test_every_method_we_use_has_a_row` sees that these are all calls there are."""
+    away = ("delete", "destroy", "eras", "remove", "shrink", "unregister", "wipe", "zero")
+    used = {method for method in (*WORDS, *LEFT_OUT) if any(it in method.lower() for it in away)}
+    own_session = {"DestroyPropertyCollector", "DestroyView", "DELETE /rest/com/vmware/cis/session"}
+    assert used - own_session == {"Destroy_Task"}
 
 
 def test_a_cell_that_tells_nothing_or_something_else_is_wrong() -> None:

@@ -99,7 +99,10 @@ class DiskConformance(Benched):
         follow(bench, gone)
         assert bench.target.disk_exists(foreign)
 
-    def test_a_disk_that_somebody_took_off_is_never_made_anew(self, bench: Bench) -> None:
+    def test_a_disk_that_somebody_took_off_is_never_made_anew_and_outlives_the_vm(
+        self, bench: Bench
+    ) -> None:
+        """No VM refers to it any more, which is no reason to destroy it (identity 6.9)."""
         plan = with_disks(bench.plan(), data=1)
         ref = seen(plan, bench.ensure(plan))
         data = _named(bench, plan, "data")
@@ -108,6 +111,9 @@ class DiskConformance(Benched):
         follow(bench, replace(plan, cpus=2))
         assert [disk.name for disk in bench.state(plan).disks] == ["root"]
         assert bench.target.disk_exists(data.id)
+        bench.delete(ref, plan)
+        assert bench.named(plan) == []
+        assert bench.target.disk_exists(data.id), "it was destroyed with the VM"
 
 
 class KeptDiskConformance(Benched):

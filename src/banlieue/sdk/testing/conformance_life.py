@@ -49,6 +49,7 @@ class TeardownConformance(Benched):
         assert bench.named(plan) == []
 
     def test_a_foreign_disk_outlives_the_vm(self, bench: Bench) -> None:
+        """What was detached is nobody's, and stays (identity 6.9)."""
         if not isinstance(bench.driver, DiskDetacher):
             pytest.skip("the driver has no power to detach disks")
         detacher, plan = bench.driver, bench.plan(data_disk=True)
