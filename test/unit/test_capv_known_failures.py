@@ -146,6 +146,10 @@ PROVIDER_LIST: Mapping[str, Row] = {
     "credentials Secret deleted with the cluster": cannot(
         "the user's Secret is deleted", "no role of ours may delete a Secret"
     ),
+    "identity with a missing Secret": shown(
+        "a login whose Secret is not there (yet) is an error nobody is told of, or stays one",
+        "integration/test_provider_role.py::test_a_missing_secret_is_waited_for",
+    ),
     "missing Secret blocks a deletion": shown(
         "without credentials nothing can be let go",
         "unit/test_machine_teardown.py::test_a_machine_is_released_while_its_provider_was_never_reached",
@@ -271,6 +275,7 @@ PROVIDER_ROWS = (
     "machine without an owner cannot go",
     "lost BIOS UUID leads to clones",
     "credentials Secret deleted with the cluster",
+    "identity with a missing Secret",
     "missing Secret blocks a deletion",
     "VM group joined after power-on",
     "VM group loses members",
