@@ -68,14 +68,83 @@ async def test_a_process_that_begins_anew_waits_as_long_as_the_one_before_would(
 
 
 @pytest.mark.identity("9.1")
+async def test_an_edit_while_nobody_ran_is_due_at_once(bench: MachineBench) -> None:
+    await refused_for_a_while(bench)
+    before = calls(bench, "create")
+
+    def edited(obj: Obj) -> None:
+        obj["spec"]["powerOffTimeoutSeconds"] = 77
+
+    bench.api.edit(SIMULATED_MACHINES, MACHINE, edited)
+    bench.restart()
+    await bench.reconciler.reconcile(MACHINE)
+    assert calls(bench, "create") > before
+
+
+@pytest.mark.identity("9.1")
+async def test_a_finalizer_taken_off_while_nobody_ran_is_put_back_at_once(
+    bench: MachineBench,
+) -> None:
+    await refused_for_a_while(bench)
+    bench.api.edit(SIMULATED_MACHINES, MACHINE, lambda obj: obj["metadata"].pop("finalizers"))
+    bench.restart()
+    await bench.reconciler.reconcile(MACHINE)
+    assert bench.machine()["metadata"]["finalizers"]
+
+
+@pytest.mark.identity("9.1")
+async def test_news_of_the_whole_backend_end_a_rest_but_for_the_first(bench: MachineBench) -> None:
+    await refused_for_a_while(bench)
+    bench.restart()
+    before = calls(bench, "create")
+    everything = Changes(frozenset(), frozenset(), everything=True)
+    bench.reconciler.changed(PROVIDER, everything)
+    assert (await bench.reconciler.reconcile(MACHINE)).requeue_after
+    assert calls(bench, "create") == before
+    bench.reconciler.changed(PROVIDER, everything)
+    await bench.reconciler.reconcile(MACHINE)
+    assert calls(bench, "create") > before
+
+
+@pytest.mark.identity("9.1")
+async def test_what_somebody_has_to_mend_is_tried_by_a_new_process_at_once(
+    bench: MachineBench,
+) -> None:
+    bench.make_machine()
+    bench.control("inject", rule=REFUSED | {"code": "NoPermission"})
+    await bench.run()
+    assert bench.condition("Ready")[1] == "ProviderPermissionDenied"
+    assert "nextAttempt" not in bench.machine()["status"]
+    bench.control("heal")
+    bench.restart()
+    await bench.run()
+    assert bench.condition("Ready") == ("True", "Ready")
+
+
+@pytest.mark.identity("9.1")
+async def test_processes_that_come_and_go_do_not_put_an_attempt_off_for_ever(
+    bench: MachineBench,
+) -> None:
+    await refused_for_a_while(bench)
+    scribble(bench, nextAttempt="9999-12-31T23:59:59Z")
+    before = calls(bench, "create")
+    for _ in range(3):
+        bench.restart()
+        await bench.reconciler.reconcile(MACHINE)
+        bench.clock.advance(hints.LONGEST_PAUSE / 2)
+    assert calls(bench, "create") > before
+
+
+@pytest.mark.identity("9.1")
 @pytest.mark.parametrize(
     "move",
     [
         lambda bench: bench.api.edit(SIMULATED_MACHINES, MACHINE, lambda it: it["spec"].update()),
         lambda bench: bench.api.edit(SIMULATED_MACHINES, MACHINE, lambda it: it.pop("status")),
         lambda bench: bench.reconciler.changed(PROVIDER, Changes(_words(bench), frozenset())),
+        lambda bench: bench.reconciler.wake(MACHINE),
     ],
-    ids=["somebody wrote", "hints lost", "news of the VM"],
+    ids=["somebody wrote", "hints lost", "news of the VM", "its Provider or Cluster changed"],
 )
 async def test_what_moves_is_not_kept_waiting(
     bench: MachineBench, move: Callable[[MachineBench], object]

@@ -106,6 +106,7 @@ class MachineReconciler:
     vigil: Vigil = field(default_factory=lambda: Vigil(CONTROLLER))
     _by_word: dict[str, set[Key]] = field(default_factory=dict)
     _by_task: dict[str, Key] = field(default_factory=dict)
+    _complete: set[Key] = field(default_factory=set)
 
     async def reconcile(self, key: Key) -> Result:
         """Look at one machine once; takes at most a few steps and never waits for the backend."""
@@ -121,28 +122,13 @@ class MachineReconciler:
         opened = open_or_unreached(self.providers, provider)
         if opened is None:
             return Result()
-        if (pause := await self._pause(key, raw, machine, opened)) is not None:
+        if (pause := await self.vigil.still_waiting(self.ctx, key, raw)) is not None:
             return Result(pause)
+        self.vigil.forget(key)
         if not self.shares.has_room(provider, len(self.ctx.cache.revisions(PROVIDERS))):
             return Result(self.ctx.rng.uniform(*LATER))
         with self.shares.taken(provider):
             return await self._look(key, raw, machine, opened)
-
-    async def _pause(
-        self, key: Key, raw: Obj, machine: Machine, opened: OpenProvider
-    ) -> float | None:
-        """Seconds for which no pass is due; None when one is."""
-        if (pause := await self.vigil.still_waiting(self.ctx, key, raw)) is not None:
-            return pause
-        self.vigil.forget(key)
-        memory = self.memories.setdefault(key, Memory())
-        hints.take_up(memory, machine, self.ctx.clock)
-        if isinstance(opened, Unreached):
-            return None  # which asks no backend, and has something to say
-        left = hints.rest(memory, machine, self.ctx.clock)
-        if left is not None and machine.spec.instance is not None:
-            self._listen_for(key, machine.spec.instance)
-        return left
 
     async def _look(self, key: Key, raw: Obj, machine: Machine, opened: OpenProvider) -> Result:
         scope = Scope(
@@ -160,7 +146,21 @@ class MachineReconciler:
             return Result()
         if (soon := teardown.about_to_end(scope)) is not None:
             return Result(soon)
+        if (left := self._rests(scope)) is not None:
+            return Result(left)
         return await self._pass(scope)
+
+    def _rests(self, scope: Scope) -> float | None:
+        """Seconds for which an earlier process would have left the machine alone yet, if any."""
+        hints.take_up(scope.memory, scope.machine, self.ctx.clock)
+        if isinstance(scope.open, Unreached):
+            return None  # which asks no backend, and has something to say
+        if scope.finalizer not in scope.machine.metadata.finalizers:
+            return None  # nothing keeps its end from passing unnoticed
+        left = hints.rest(scope.memory, scope.machine, self.ctx.clock)
+        if left is not None and scope.machine.spec.instance is not None:
+            self._listen_for(scope.key, scope.machine.spec.instance)
+        return left
 
     async def _pass(self, scope: Scope) -> Result:
         instance = scope.machine.spec.instance
@@ -337,14 +337,23 @@ class MachineReconciler:
         keys |= {self._by_task[handle] for handle in changes.tasks if handle in self._by_task}
         for handle in changes.tasks:
             self._by_task.pop(handle, None)
-        for memory in map(self.memories.get, keys):
-            if memory is not None:
-                memory.rests_until = None
+        if changes.everything and provider in self._complete:
+            keys |= self.machines_of(provider)
+        for key in keys:
+            self.wake(key)
         if changes.everything:
+            # The first answer tells a new process how all is, not that anything changed.
+            self._complete.add(provider)
             keys |= self.machines_of(provider)
         priority = Priority.RESYNC if changes.everything else Priority.CHANGE
         for key in keys:
             self.ctx.enqueue(CONTROLLER, Request(key, priority=priority))
+
+    def wake(self, key: Key) -> None:
+        """Something about a machine's surroundings changed: its next pass is one, not a rest."""
+        memory = self.memories.get(key)
+        if memory is not None:
+            memory.rests_until = None
 
     def machines_of(self, provider: Key) -> set[Key]:
         """Keys of all machines that are on a Provider, as far as they are known."""

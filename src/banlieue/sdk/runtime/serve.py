@@ -213,13 +213,16 @@ class ProviderRole:
         )
 
     def _machines_of_cluster(self, change: Change) -> Iterable[Request]:
-        return pausing.machines_of(self._process.cache, self._backend.machine, change)
+        for request in pausing.machines_of(self._process.cache, self._backend.machine, change):
+            self._machine_reconciler.wake(request.key)
+            yield request
 
     def _machines_of(self, change: Change) -> Iterable[Request]:
         """A Provider that was reached, lost or changed its mind concerns all its machines."""
         if not _matters(change):
             return
         for key in self._machine_reconciler.machines_of(change.key):
+            self._machine_reconciler.wake(key)
             yield Request(key, priority=Priority.RESYNC)
 
     def _all_images(self, change: Change) -> Iterable[Request]:
