@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from banlieue.api.meta import format_time
 from test.kit import rights
-from test.kit.controlplane import ControlPlane
+from test.kit.controlplane import ControlPlane, KubectlError
 from test.kit.kube import Kube, KubeError
 from test.kit.namespaces import create_namespace
 from test.kit.stack import Object, Stack, provider, virtual_machine
@@ -28,6 +29,7 @@ TENANT = "identity-tenant"
 INFRA = "identity-infra"
 IN_USE = "banlieue.io/provider-in-use"
 GRANTS = "banlieue.io/grant=true"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 PLANTED = tuple(f"nobody-asked-for-{number}" for number in range(5))
 
 
@@ -39,14 +41,21 @@ class Identities:
         self.kube: Kube = stack.kube
         self.namespace = stack.namespace
         self._clients: dict[str, Kube] = {}
+        self._kubeconfigs: dict[tuple[str, str], Path] = {}
 
     def as_account(self, name: str, namespace: str = "") -> Kube:
         """A client with a token of an account."""
         if name not in self._clients:
-            plane = self.stack.control_plane
-            path = plane.kubeconfig_for_service_account(namespace or self.namespace, name)
-            self._clients[name] = Kube(path, user_agent=name)
+            self._clients[name] = Kube(self.kubeconfig(name, namespace), user_agent=name)
         return self._clients[name]
+
+    def kubeconfig(self, name: str, namespace: str = "") -> Path:
+        """A file with a token of an account."""
+        key = (namespace or self.namespace, name)
+        if key not in self._kubeconfigs:
+            plane = self.stack.control_plane
+            self._kubeconfigs[key] = plane.kubeconfig_for_service_account(*key)
+        return self._kubeconfigs[key]
 
     def user(self, name: str) -> str:
         return f"system:serviceaccount:{self.namespace}:{name}"
@@ -246,6 +255,27 @@ def test_nobody_lists_secrets_makes_pods_or_becomes_another(
         if rights.may(identities.kube, user, f"{verb} {resource}", namespace)
     ]
     assert granted == []
+
+
+@pytest.mark.security("1.7")
+@pytest.mark.parametrize("identity", EACH)
+def test_kubectl_answers_each_token_what_the_page_says(
+    identities: Identities, identity: str
+) -> None:
+    account, _ = table(identities, identity)
+    plane, own = identities.stack.control_plane, identities.kubeconfig(account)
+
+    def answer(words: str) -> str:
+        try:
+            return plane.kubectl("auth", "can-i", *words.split(), kubeconfig=own).strip()
+        except KubectlError as error:
+            # It ends with 1 and without a word of error where the answer is no.
+            return str(error).partition(f"{words}: ")[2] or "no"
+
+    promised = rights.can_i(PAGE.read_text(encoding="utf-8"))
+    told = {words: answers[EACH.index(identity)] for words, answers in promised.items()}
+    assert len(told) >= 14
+    assert {words: answer(words) for words in told} == told
 
 
 # A provider's token in the wrong hands

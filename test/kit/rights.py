@@ -219,6 +219,21 @@ def may(kube: Kube, user: str, what: str, namespace: str) -> bool:
     return bool(review["status"].get("allowed"))
 
 
+def can_i(page: str) -> Mapping[str, tuple[str, ...]]:
+    """The answers that a page's table promises to `kubectl auth can-i`, by its further words.
+
+    Args:
+        page: the page's text; the first table whose head names that command is meant.
+
+    Returns:
+        One answer for each identity, in the order of the table.
+    """
+    _, _, below = page.partition("| `kubectl auth can-i` |")
+    table, _, _ = below.partition("\n\n")
+    rows = (line.strip().strip("|").split("|") for line in table.splitlines()[2:])
+    return {words.strip(" `"): tuple(map(str.strip, answers)) for words, *answers in rows}
+
+
 def matrix(lines: Iterable[str]) -> str:
     """A table for people: resources down, verbs across; a name is told beside its resource."""
     verbs = (
