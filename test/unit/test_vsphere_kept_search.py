@@ -7,6 +7,7 @@ import pytest
 from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
+from banlieue.providers.vsphere.client import soap
 from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.client.soap import Found
 from banlieue.providers.vsphere.hardware import holders, search
@@ -30,6 +31,7 @@ class Vms:
     def __init__(self, count: int) -> None:
         self.versions = {f"vm-{number}": "1" for number in range(count)}
         self.files: dict[str, str] = {}
+        self.untold: set[str] = set()
         self.devices_read = 0
 
     def read(
@@ -39,7 +41,7 @@ class Vms:
         if paths == ("vm",):
             refs = [vim.VirtualMachine(key, None) for key in self.versions]
             return [Found("Datastore", STORE, {"vm": refs})]
-        return [self._one(key, paths) for key in start]
+        return [self._one(key, paths) for key in start if key not in self.untold]
 
     def _one(self, key: str, paths: Sequence[str]) -> Found:
         if "config.hardware.device" not in paths:
@@ -54,12 +56,8 @@ class Vms:
 
 def vms(monkeypatch: pytest.MonkeyPatch, count: int) -> Vms:
     made = Vms(count)
+    monkeypatch.setattr(soap, "read", made.read)
     monkeypatch.setattr(holders, "read", made.read)
-    monkeypatch.setattr(
-        holders,
-        "read_one",
-        lambda session, key, kind, paths: made.read(session, {key: kind}, paths)[0],
-    )
     return made
 
 
@@ -95,6 +93,13 @@ def test_a_vm_is_asked_again_only_after_it_was_reconfigured(
     assert made.devices_read == 6
     del made.versions["vm-3"]
     assert asking.find(PATH, STORE) is None, "a VM that is gone holds nothing"
+
+
+def test_vms_that_may_not_be_seen_do_not_hinder(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = vms(monkeypatch, 3)
+    made.files["vm-2"] = PATH
+    made.untold = {"vm-0"}
+    assert Holders(session=SESSION).find(PATH, STORE) == "name-of-vm-2"
 
 
 class Tasks:

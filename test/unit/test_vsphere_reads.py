@@ -9,7 +9,8 @@ from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client import soap, transport
 from banlieue.providers.vsphere.client.faults import driver_error
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.transport import Unreadable
+from banlieue.providers.vsphere.client.transport import Unreadable, Untold
+from banlieue.providers.vsphere.places import sight
 from banlieue.sdk.errors import Transient
 
 
@@ -36,6 +37,25 @@ def test_an_object_that_nothing_is_told_of_is_neither_gone_nor_a_crash(
         soap.read_one(Session.__new__(Session), "session[1]lease-1", vim.HttpNfcLease, ("state",))
     error = driver_error(nothing.value, Reason.IMAGE_IMPORT_FAILED)
     assert (type(error), error.reason) == (Transient, Reason.IMAGE_IMPORT_FAILED)
+
+
+def test_a_part_of_what_was_asked_for_is_not_taken_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = [soap.Found("VirtualMachine", "vm-1", {})]
+    monkeypatch.setattr(soap, "read", lambda *_: told)
+    session, both = Session.__new__(Session), dict.fromkeys(("vm-1", "vm-2"), vim.VirtualMachine)
+    with pytest.raises(Untold, match="vm-2"):
+        soap.read_all(session, both, ("name",))
+    told.append(soap.Found("VirtualMachine", "vm-2", {}))
+    assert soap.read_all(session, both, ("name",)) == told
+
+
+def test_a_cluster_that_nothing_is_told_of_is_hidden_not_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(soap, "read", lambda *_: [])
+    assert sight.hidden(Session.__new__(Session), {"domain-c7"}) == {"domain-c7"}
 
 
 def test_no_call_that_takes_something_away_counts_as_a_read() -> None:

@@ -14,7 +14,7 @@ from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.faultrules import OTHERWISE, RULES, Kind, Rule
-from banlieue.providers.vsphere.client.transport import HttpStatus, Unreadable, Untrusted
+from banlieue.providers.vsphere.client.transport import HttpStatus, Unreadable, Untold, Untrusted
 from banlieue.sdk.errors import (
     DriverError,
     InvalidSpec,
@@ -84,6 +84,13 @@ def _of_transport(error: BaseException, otherwise: Reason) -> DriverError:
     if isinstance(error, HttpStatus):
         return Unreachable(
             f"the endpoint answers with HTTP status {error.status} instead of a vCenter's service",
+            native=native,
+        )
+    if isinstance(error, Untold):
+        return Transient(
+            otherwise,
+            "the vCenter leaves out an object that was asked for: it is going at this moment, or "
+            "the account may not see it; it is asked again",
             native=native,
         )
     if isinstance(error, Unreadable):

@@ -11,12 +11,13 @@ from typing import Any
 from pyVmomi import vim, vmodl
 
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.transport import Unreadable
+from banlieue.providers.vsphere.client.transport import Unreadable, Untold
 
 PAGE = 400
 """Objects per reply, so that one reply is decoded in a short burst."""
 
 _COLLECTOR = vmodl.query.PropertyCollector
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,24 @@ def read_one(session: Session, key: str, kind: type[Any], paths: Sequence[str]) 
 
     Raises:
         ManagedObjectNotFound: it is gone.
-        Unreadable: nothing is told of it, which proves nothing: it may not be seen, or is going.
+        Untold: the answer leaves it out.
     """
-    for found in read(session, {key: kind}, paths):
-        return found
-    raise Unreadable(f"nothing is told of {key}")
+    (found,) = read_all(session, {key: kind}, paths)
+    return found
+
+
+def read_all(session: Session, start: Mapping[str, type[Any]], paths: Sequence[str]) -> list[Found]:
+    """As `read`, for whoever must not take a part of the objects for all of them.
+
+    Raises:
+        ManagedObjectNotFound: one of them is gone.
+        Untold: the answer leaves one out.
+    """
+    told = read(session, start, paths)
+    untold = start.keys() - {found.moid for found in told}
+    if untold:
+        raise Untold(f"nothing is told of {', '.join(sorted(untold)[:_NAMED])}")
+    return told
 
 
 def walk(

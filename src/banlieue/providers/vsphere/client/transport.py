@@ -69,6 +69,13 @@ class Unreadable(Exception):
     """A reply arrived that cannot be decoded; the call may have been carried out."""
 
 
+class Untold(Unreadable):
+    """A reply leaves out an object that was asked for, which proves nothing.
+
+    It may be going at this moment, or the account may not see it.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where the SOAP service of a vCenter is."""

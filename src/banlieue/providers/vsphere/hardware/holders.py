@@ -38,6 +38,9 @@ class Holders:
     def find(self, path: str, store: str) -> str | None:
         """Name of the VM of a datastore, given by its id, that has the file; None when none has.
 
+        VMs of others that the account may not see are passed over: on a shared datastore there are
+        always some, and a file that one of them uses is locked.
+
         Raises:
             Transient: more VMs are to be asked than in one step; the next one goes on.
         """

@@ -10,7 +10,7 @@ from pyVmomi import vim, vmodl
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.soap import Found, find_child, moid, read, read_one
+from banlieue.providers.vsphere.client.soap import Found, find_child, moid, read_all, read_one
 from banlieue.providers.vsphere.hardware import devices
 from banlieue.providers.vsphere.images.sink import UUID, ImageSink, Place, Source
 from banlieue.providers.vsphere.images.specs import IMAGE_KEY, Wish
@@ -212,14 +212,14 @@ class Images:
             return
         vms = {
             vm: vim.VirtualMachine
-            for store in read(self.session, stores_of, ("vm",))
+            for store in read_all(self.session, stores_of, ("vm",))
             for vm in store.refs("vm")
             if vm != image.moid
         }
         keys = list(vms)
         for first in range(0, len(keys), _CHUNK):
             chunk = {key: vms[key] for key in keys[first : first + _CHUNK]}
-            for found in read(self.session, chunk, ("name", "config.hardware.device")):
+            for found in read_all(self.session, chunk, ("name", "config.hardware.device")):
                 if any(_directory(it) == directory for it in _parents(found)):
                     raise NeedsOperator(
                         Reason.IMAGE_IN_USE,

@@ -5,7 +5,8 @@ from collections.abc import Collection
 from pyVmomi import vim, vmodl
 
 from banlieue.providers.vsphere.client.session import Session
-from banlieue.providers.vsphere.client.soap import read
+from banlieue.providers.vsphere.client.soap import read_one
+from banlieue.providers.vsphere.client.transport import Untold
 
 _CLUSTER = "domain-c"
 """What ids of compute clusters begin with; those of resource pools begin otherwise."""
@@ -23,11 +24,11 @@ def _is_hidden(session: Session, domain: str) -> bool:
     key = domain.partition("/")[0]
     kind = vim.ClusterComputeResource if key.startswith(_CLUSTER) else vim.ResourcePool
     try:
-        (found,) = read(session, {key: kind}, ("name",))
+        found = read_one(session, key, kind, ("name",))
     except vmodl.fault.ManagedObjectNotFound:
         return False
     except vim.fault.NotAuthenticated:
         raise
-    except vim.fault.NoPermission:
+    except (vim.fault.NoPermission, Untold):
         return True
     return isinstance(found.faults.get("name"), vim.fault.NoPermission)

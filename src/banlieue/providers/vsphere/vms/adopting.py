@@ -13,7 +13,7 @@ from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.session import Session
-from banlieue.providers.vsphere.client.soap import Found, property_spec, read, walk
+from banlieue.providers.vsphere.client.soap import Found, property_spec, read_one, walk
 from banlieue.providers.vsphere.hardware import cards, devices
 from banlieue.providers.vsphere.places.inventory import Inventory, InventoryCache
 from banlieue.providers.vsphere.vms.beside import TAGS_KEY
@@ -73,7 +73,7 @@ class Adopting:
             return None
         vm = live.record.moid
         try:
-            (about,) = read(self.session, {vm: vim.VirtualMachine}, _ABOUT)
+            about = read_one(self.session, vm, vim.VirtualMachine, _ABOUT)
         except vmodl.fault.ManagedObjectNotFound:
             return None
         found = replace(live.found, values={**live.found.values, **about.values})

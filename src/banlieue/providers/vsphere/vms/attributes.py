@@ -9,7 +9,7 @@ from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.soap import read
+from banlieue.providers.vsphere.client.soap import read_one
 from banlieue.providers.vsphere.vms import facts
 from banlieue.sdk.errors import FieldLacks
 
@@ -81,7 +81,7 @@ class Attributes:
 
     def _read(self) -> dict[int, str]:
         manager = self.session.login.content.custom_fields
-        (found,) = read(self.session, {manager: vim.CustomFieldsManager}, ("field",))
+        found = read_one(self.session, manager, vim.CustomFieldsManager, ("field",))
         return {
             definition.key: definition.name
             for definition in found.get("field") or ()

@@ -6,7 +6,7 @@ from typing import Any
 from pyVmomi import vim
 
 from banlieue.providers.vsphere.client.session import Session
-from banlieue.providers.vsphere.client.soap import read
+from banlieue.providers.vsphere.client.soap import read_one
 from banlieue.providers.vsphere.vms import firstboot
 from banlieue.providers.vsphere.vms.work import Work
 from banlieue.providers.vsphere.watching.records import VmRecord, extra_config
@@ -67,7 +67,7 @@ class Redacting:
 
         What cannot be read is not taken for gone.
         """
-        (found,) = read(self.session, {record.moid: vim.VirtualMachine}, tuple(_PATHS.values()))
+        found = read_one(self.session, record.moid, vim.VirtualMachine, tuple(_PATHS.values()))
         for path in _PATHS.values():
             if path in found.faults:
                 raise found.faults[path]

@@ -12,7 +12,7 @@ from banlieue.api.reasons import Reason
 from banlieue.api.types import PowerOffMode, PowerState
 from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.session import Login, Session
-from banlieue.providers.vsphere.client.soap import Found, moid, read
+from banlieue.providers.vsphere.client.soap import Found, moid, read_all
 from banlieue.providers.vsphere.hardware import cards, devices
 from banlieue.providers.vsphere.hardware.diskwork import DEVICES, MOVES, DiskWork
 from banlieue.providers.vsphere.hardware.macs import Macs
@@ -313,7 +313,7 @@ class Work:
         snapshots = snapshot_ids(live.found.get(SNAPSHOTS) or ())
         if not snapshots:
             return
-        found = read(self.session, dict.fromkeys(snapshots, vim.vm.Snapshot), (DEVICES,))
+        found = read_all(self.session, dict.fromkeys(snapshots, vim.vm.Snapshot), (DEVICES,))
         attached = live.found.get(DEVICES) or ()
         buses = devices.controllers(attached)
         here = {devices.slot_of(disk, buses) for disk in devices.virtual_disks(attached)}
