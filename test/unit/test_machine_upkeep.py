@@ -114,6 +114,20 @@ async def test_what_lacks_is_told_until_another_attempt_has_ended(bench: Machine
     assert seen == [("False", "ProviderPermissionDenied"), ("True", "UpToDate")]
 
 
+async def test_what_lacks_no_more_is_told_while_something_else_is_under_way(
+    bench: MachineBench,
+) -> None:
+    keeper = _keeper(bench)
+    moving = Upkeep(0.5, pending=frozenset({GROUP}))
+    keeper.answers += [Upkeep(shortfalls=(DENIED,)), *[moving] * 200]
+    bench.make_machine(tags={"team": "a"})
+    while len(keeper.asked) < 3:
+        assert bench.clock.monotonic() < 300
+        await bench.reconciler.reconcile(MACHINE)
+        bench.clock.advance(1.0)
+    assert bench.condition("UpToDate")[1] != DENIED.reason
+
+
 async def test_what_lacks_is_told_tried_again_and_keeps_nothing_waiting(
     bench: MachineBench,
 ) -> None:

@@ -21,10 +21,17 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """How far it is: `poll_after` says when to ask again, None when nothing is left to do."""
+    """How far it is.
+
+    Attributes:
+        poll_after: Seconds until it is to be asked again; None when nothing is left to do.
+        shortfalls: What is not in force, and why.
+        pending: Fields that are under way as long as `poll_after` is given.
+    """
 
     poll_after: float | None = None
     shortfalls: tuple[Shortfall, ...] = ()
+    pending: frozenset[str] = frozenset({TAGS, GROUP})
 
     @property
     def settled(self) -> bool:

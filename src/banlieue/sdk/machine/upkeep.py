@@ -89,11 +89,11 @@ async def _step(scope: Scope, kept: Kept) -> None:
 
 
 def _with_earlier(told: Upkeep, before: Upkeep) -> Upkeep:
-    """While another attempt is under way, what the last one told is still so."""
+    """While another attempt at a field is under way, what the last one told of it is still so."""
     if told.poll_after is None:
         return told
-    again = {it.field for it in told.shortfalls}
-    earlier = tuple(it for it in before.shortfalls if it.field not in again)
+    open_yet = told.pending - {it.field for it in told.shortfalls}
+    earlier = tuple(it for it in before.shortfalls if it.field in open_yet)
     return replace(told, shortfalls=(*told.shortfalls, *earlier))
 
 

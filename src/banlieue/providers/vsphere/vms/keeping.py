@@ -65,7 +65,7 @@ class Keeping:
             (TAGS, lambda: self.tagging.step(vm, uuid, plan.tags)),
             (GROUP, lambda: self._group(plan, vm)),
         )
-        pauses: list[float] = []
+        pauses: dict[str, float] = {}
         lacking: list[Shortfall] = []
         for name, step in steps:
             try:
@@ -77,8 +77,8 @@ class Keeping:
                 lacking.append(Shortfall(name, told.reason, told.message))
                 continue
             if pause is not None:
-                pauses.append(pause)
-        return Upkeep(min(pauses, default=None), tuple(lacking))
+                pauses[name] = pause
+        return Upkeep(min(pauses.values(), default=None), tuple(lacking), frozenset(pauses))
 
     def _clean_once(self, plan: Plan) -> None:
         """Take away what an earlier process left empty; what cannot be taken away stays."""
