@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -85,8 +86,14 @@ def machine(
 ) -> Iterator[Machine]:
     """A VirtualMachine made with that release, on a hypervisor outside of the cluster."""
     del earlier
-    world = WorldProcess(tmp_path, host=management.cluster.host_address)
-    world.start()
+    with ExitStack() as exits:
+        world = WorldProcess(tmp_path, host=management.cluster.host_address)
+        exits.callback(world.process.kill9)
+        world.start()
+        yield from _made_in(client, tenant, world)
+
+
+def _made_in(client: Kube, tenant: str, world: WorldProcess) -> Iterator[Machine]:
     client.create(credentials(tenant, "lab-creds", USERNAME, PLANTED_PASSWORD))
     places = {"storage": {"pool": "fast"}, "network": {"network": "lan"}}
     connection = {"endpoint": world.endpoint}
@@ -105,7 +112,6 @@ def machine(
     for kind in ("vmclasses", "vmimages"):
         client.delete(kind, tenant)
         client.wait_gone(kind, tenant)
-    world.process.kill9()
 
 
 def test_an_upgrade_brings_what_is_new_and_keeps_what_users_made(

@@ -104,7 +104,7 @@ PASSWORD = "planted-4731-password"
 
 
 def told(watch: ClusterWatch, *words: str) -> str:
-    """Wait until a check tells all of that, and nothing after it."""
+    """Wait until checks have told all of that; all they told."""
     heard: list[str] = []
 
     def hear() -> bool:

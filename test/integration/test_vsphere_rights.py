@@ -19,7 +19,7 @@ from test.kit.imagefiles import ova
 from test.kit.mirror import Mirror, checksum
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
 from test.kit.vspherebench import CONCRETE, DOMAIN, PROVIDER, VSphereBench
-from test.kit.waiting import wait_until_async
+from test.kit.waiting import wait_until, wait_until_async
 
 pytestmark = pytest.mark.slow
 
@@ -128,8 +128,11 @@ async def _of_import(bench: VSphereBench, name: str) -> str:
             wanted = ImageImport(
                 f"banlieue-{name}", mirror.url("image.ova"), checksum(mirror.contents["image.ova"])
             )
-            while driver.import_image(wanted, bench.domains[DOMAIN]) is not None:
-                pass
+            wait_until(
+                lambda: driver.import_image(wanted, bench.domains[DOMAIN]) is None,
+                60,
+                "the import to end",
+            )
         return True
 
     with pytest.raises(NeedsOperator) as lacking:

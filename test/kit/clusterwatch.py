@@ -10,6 +10,7 @@ and the log of each pod of ours is followed as it is written.
 """
 
 import base64
+import contextlib
 import json
 import re
 import threading
@@ -151,7 +152,7 @@ class ClusterWatch:
             run, state = status.get("containerID") or "", status["state"]
             if run and run not in self._followed and "waiting" not in state:
                 self._followed.add(run)
-                self._begin(self._listen, meta["namespace"], meta["name"], status["name"])
+                self._begin(self._listen, meta["namespace"], meta["name"], status["name"], run)
 
     def _hear(self, where: str, text: str) -> None:
         with self._lock:
@@ -182,13 +183,26 @@ class ClusterWatch:
                 self._crash = error
                 return
 
-    def _listen(self, namespace: str, pod: str, container: str) -> None:
-        """Take down what one run of a container says, until it or the connection ends."""
-        try:
-            for line in self._kube.log_lines(namespace, pod, container):
-                self._hear(f"{_LOG}{namespace}/{pod}", line)
-        except KubeError:
-            return  # the pod is gone, with its node or without
+    def _listen(self, namespace: str, pod: str, container: str, run: str) -> None:
+        """Take down what one run of a container says, to its end.
+
+        A connection that breaks off is made again, and what was heard is heard again.
+        """
+        while not self._stopped.is_set():
+            with contextlib.suppress(KubeError):
+                for line in self._kube.log_lines(namespace, pod, container):
+                    self._hear(f"{_LOG}{namespace}/{pod}", line)
+            try:
+                if not self._runs(namespace, pod, run):
+                    return
+            except KubeError:
+                pass  # the server is away, which says nothing about the pod
+            self._stopped.wait(_PAUSE)
+
+    def _runs(self, namespace: str, pod: str, run: str) -> bool:
+        found = self._kube.find("pods", pod, namespace) or {}
+        statuses = (found.get("status") or {}).get("containerStatuses") or ()
+        return any(it.get("containerID") == run and "running" in it["state"] for it in statuses)
 
 
 _AT_WORK: Final = pytest.StashKey[list[ClusterWatch]]()

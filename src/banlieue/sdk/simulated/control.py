@@ -168,7 +168,7 @@ class Control:
         if domain != found.domain:
             self._hypervisor.check_name(found.name, domain)
         hosts = (host.name for host in self._hypervisor.domain(domain).hosts)
-        found.host = next(host for host in hosts if host != found.host)
+        found.host = next((host for host in hosts if host != found.host), found.host)
         self._change(vm, domain=domain)
 
     def rename(self, vm: str, name: str) -> None:
