@@ -33,6 +33,13 @@ MACHINES: Final = "machines.cluster.x-k8s.io"
 NODES: Final = "simulatedmachines"
 INFRASTRUCTURE: Final = "simulatedclusters"
 CLAIMS: Final = "ipaddressclaims.ipam.cluster.x-k8s.io"
+EXHAUSTED: Final = {
+    "type": "Ready",
+    "status": "False",
+    "reason": "PoolExhausted",
+    "message": "lab has no address left",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
 PROVIDERS: Final = "providers.banlieue.io"
 CLUSTER: Final = "prod"
 FOREIGN: Final = "foreign"
@@ -317,6 +324,18 @@ def test_an_address_from_a_pool_comes_and_goes_by_the_contract_of_ipam(place: Pl
     assert (owner["name"], owner["controller"]) == ("pooled", True)
     told = place.wait("pooled", "AddressPending")
     assert name in json.dumps(told["status"]["conditions"])
+    empty = {"status": {"conditions": [EXHAUSTED]}}
+    kube.patch(CLAIMS, name, empty, tenant, subresource="status")
+    wait_until(
+        lambda: any(
+            it["regarding"]["name"] == "pooled"
+            and it.get("reason") == "AddressNotAssigned"
+            and EXHAUSTED["message"] in (it.get("note") or "")
+            for it in kube.list("events.events.k8s.io", tenant)
+        ),
+        SECONDS,
+        "what the pool says",
+    )
     assert place.vms() == []
     address = {"address": "10.0.0.77", "prefix": 24, "gateway": "10.0.0.1"}
     kube.create(
@@ -328,7 +347,7 @@ def test_an_address_from_a_pool_comes_and_goes_by_the_contract_of_ipam(place: Pl
         },
         tenant,
     )
-    given = {"status": {"addressRef": {"name": name}}}
+    given = {"status": {"addressRef": {"name": name}, "conditions": []}}
     kube.patch(CLAIMS, name, given, tenant, subresource="status")
     node = kube.wait_for(NODES, "pooled", tenant, until=is_ready, timeout=SECONDS, what="Ready")
     assert node["spec"]["networkInterfaces"][0]["ipam"] == [{**wish, **address}]

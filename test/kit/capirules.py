@@ -68,7 +68,6 @@ STAYS = f"{WATCH}::provisioned_stays"
 NOT_WITH_CORE: Mapping[str, str] = {
     "L3": "core puts the label back in its next pass, before anybody could see the pause",
     "L6": "from outside no process can be killed at a chosen write; in memory each is hit",
-    "I3": "a machine of Cluster API names the claim, and what the pool says stands in that",
     "I5": "the mover follows owner references, which the claims of core's machines are seen with; "
     "the pool that would have to move along is a third party's",
 }
@@ -405,6 +404,7 @@ RULES: Mapping[str, Row] = {
         "what a pool says is told",
         f"{CLAIMS}::test_an_empty_pool_is_told_and_a_free_address_taken",
         f"{POOL}::test_what_the_pool_says_is_told_and_a_free_address_is_taken",
+        ADDRESS,
     ),
     "I4": shown(
         "released after the VM",
