@@ -61,7 +61,7 @@ class Adoptions(Actor):
         for obj in self.cluster.virtual_machines():
             adopt = obj["spec"].get("adopt")
             found = self.find(adopt["id"]) if adopt else None
-            if found is not None and (found[0].name, found[1].id) in self.oracle.foreign:
+            if found is not None and (found[0].name, found[1].id) in self.oracle.strangers.vms:
                 world, vm = found
                 self.oracle.note_removed(world, vm.id)
                 world.act("remove", vm=vm.id)
@@ -78,7 +78,7 @@ class Adoptions(Actor):
             name = f"copy-{self.rng.randrange(1000)}-{vm.name}"
             keep, power = self.rng.random() < 0.5, self.rng.choice(("PoweredOn", "PoweredOff"))
             made = world.act("copy", vm=vm.id, name=name, keep_uuid=keep, power=power)
-            self.oracle.note_foreign(world, made["id"])
+            self.oracle.strangers.note(world, made["id"])
             return
 
     def _orphan(self, world: SimWorld) -> Vm | None:
@@ -100,7 +100,7 @@ class Adoptions(Actor):
             uuid=f"00000000-0000-4000-9000-{number:012x}",
             power=self.rng.choice(("PoweredOn", "PoweredOff")),
         )
-        self.oracle.note_foreign(world, made["id"])
+        self.oracle.strangers.note(world, made["id"])
         return world.state.vms[made["id"]]
 
     def _create(self, name: str, world: SimWorld, vm: Vm) -> None:
@@ -132,5 +132,5 @@ class Settlement(Actor):
             found = self.find(adopt["id"])
             if not adopt.get("accepted"):
                 self.edit(name, adopt={**adopt, "accepted": True})
-            if found is not None and (found[0].name, found[1].id) in self.oracle.foreign:
+            if found is not None and (found[0].name, found[1].id) in self.oracle.strangers.vms:
                 self.edit(name, providerRef={"name": found[0].name, "namespace": SYSTEM})

@@ -118,7 +118,7 @@ class BackendAccidents(Actor):
             power=self.rng.choice(("PoweredOn", "PoweredOff")),
         )
         if made is not None:
-            self.oracle.note_foreign(world, made)
+            self.oracle.strangers.note(world, made)
 
     def squat(self) -> None:
         """Somebody makes a VM of a name that ours will want, perhaps with a mark of ours."""
@@ -136,7 +136,7 @@ class BackendAccidents(Actor):
             mark=mark,
         )
         if made is not None:
-            self.oracle.note_foreign(world, made)
+            self.oracle.strangers.note(world, made)
 
     def hot_add(self) -> None:
         """A storage driver or a backup attaches a disk."""
@@ -145,7 +145,7 @@ class BackendAccidents(Actor):
             if world.hypervisor.running(vm.id) is not None:
                 return  # a hypervisor refuses that
             disk = world.act("attach_disk", vm=vm.id, content=f"pv-{self.rng.randrange(1000)}")
-            self.oracle.note_disk(world, disk["id"], disk["content"])
+            self.oracle.strangers.note_disk(world, disk["id"], disk["content"])
 
     def hold(self) -> None:
         """An admin's hold on a VM."""

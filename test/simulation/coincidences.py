@@ -44,7 +44,7 @@ class Coincidences(Actor):
                     made = world.act(
                         "make_foreign", name=backend_name(owner, 0), domain=domain, uuid=uuid
                     )
-                    self.oracle.note_foreign(world, made["id"])
+                    self.oracle.strangers.note(world, made["id"])
         self._create(name)
 
     def lost_and_wanted_again(self) -> None:
@@ -65,7 +65,7 @@ class Coincidences(Actor):
         if world.hypervisor.running(vm.id) is not None:
             return  # a hypervisor refuses that
         disk = world.act("attach_disk", vm=vm.id, content=f"pv-{self.rng.randrange(1000)}")
-        self.oracle.note_disk(world, disk["id"], disk["content"])
+        self.oracle.strangers.note_disk(world, disk["id"], disk["content"])
         self._delete_later(owner, 70.0)
 
     def _worlds(self) -> list[SimWorld]:

@@ -113,7 +113,7 @@ class Ending(Actor):
         for domain in world.state.domains:
             for host in domain.hosts:
                 world.act("set_host", host=host.name, maintenance=False)
-        for vm_id in [vm for name, vm in list(self.oracle.foreign) if name == world.name]:
+        for vm_id in [vm for name, vm in list(self.oracle.strangers.vms) if name == world.name]:
             if self._is_wanted(world, vm_id):
                 continue
             self.oracle.note_removed(world, vm_id)

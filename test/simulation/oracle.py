@@ -2,12 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
-from banlieue.api import names
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES, VM_IMAGES
 from banlieue.sdk.identity import Mark, may_replace, valid_mark
 from banlieue.sdk.kube import Key, Obj
@@ -21,23 +19,11 @@ from test.simulation.cluster import Cluster
 from test.simulation.custody import Custody
 from test.simulation.kinds import MACHINE_KINDS
 from test.simulation.platform import FIXED, NAMESPACE
-
-GRACE = 150.0
-"""Seconds for which a call that was right when it was decided may still arrive."""
-
-DISK_GRACE = 65.0
-"""Seconds for which a VM may still be destroyed that was looked at before a disk was attached."""
+from test.simulation.strangers import Strangers
+from test.simulation.wishes import GRACE, Wish, policy_of
 
 _JUDGED = frozenset({VIRTUAL_MACHINES, *MACHINE_KINDS, PROVIDERS, VM_IMAGES})
-_CHANGING = frozenset(
-    {"power_on", "power_off", "shutdown", "suspend", "reconfigure", "detach", "destroy"}
-)
-
 _HALF_GONE = re.compile(r"condition \w+: observedGeneration (is missing|went back from \d+ to 0)")
-
-
-class Violation(Exception):
-    """Something happened that must never happen."""
 
 
 @dataclass(slots=True)
@@ -61,26 +47,12 @@ class Made:
 
 
 @dataclass(slots=True)
-class Wish:
-    """What the user wants of the VM of one name, as far as destroying it goes."""
-
-    destroy: bool = False
-    destroy_until: float = -1e9
-    orphan: bool = False
-    orphan_until: float = -1e9
-    release: bool = False
-    release_until: float = -1e9
-
-
-@dataclass(slots=True)
 class Oracle:
     """Watches one cluster; the first violation halts it."""
 
     cluster: Cluster
     failure: str = ""
     made: dict[tuple[str, str], Made] = field(default_factory=dict)
-    foreign: dict[tuple[str, str], tuple[Any, ...] | None] = field(default_factory=dict)
-    foreign_disks: dict[str, dict[str, tuple[str, float]]] = field(default_factory=dict)
     wishes: dict[str, Wish] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     torn: set[str] = field(default_factory=set)
@@ -95,12 +67,14 @@ class Oracle:
     restored: bool = False
     put_back: bool = False
     late_calls: bool = False
+    strangers: Strangers = field(init=False)
     custody: Custody = field(init=False)
     _late_before: bool = False
     _call: Call | None = None
 
     def __post_init__(self) -> None:
         now, late = self.cluster.loop.time, self._comes_late
+        self.strangers = Strangers(now=now, blame=self.blame)
         self.custody = Custody(now=now, blame=self.blame, late=late, grace=GRACE)
 
     def watch(self) -> None:
@@ -136,7 +110,7 @@ class Oracle:
         """Every process ended: no call of theirs is on its way, unless some may come late."""
         if not self._comes_late():
             for wish in self.wishes.values():
-                wish.destroy_until = wish.orphan_until = -1e9
+                wish.forget_calls()
 
     def begin_anew(self) -> None:
         """What may be missing already stays so; what else happened is over."""
@@ -178,36 +152,22 @@ class Oracle:
         named = {(it["spec"].get("instance") or {}).get("uuid") for it in machines}
         return mark is not None and bool(mark.incoming) and made.uuid not in named
 
-    def note_foreign(self, world: SimWorld, vm_id: str) -> None:
-        """This VM is not ours and stays as it is now; gone ones are forgotten."""
-        vm = world.state.vms.get(vm_id)
-        if vm is None:
-            self.foreign.pop((world.name, vm_id), None)
-        else:
-            self.foreign[world.name, vm_id] = _looks(vm)
-
     def give_away(self, world: SimWorld, vm_id: str) -> None:
         """A VM that was left to its user counts as any other that is not ours."""
         self.made.pop((world.name, vm_id))
-        self.note_foreign(world, vm_id)
-
-    def note_disk(self, world: SimWorld, disk_id: str, content: str) -> None:
-        """This disk is not ours and must live on."""
-        since = self.cluster.loop.time()
-        self.foreign_disks.setdefault(world.name, {})[disk_id] = (content, since)
+        self.strangers.note(world, vm_id)
 
     def note_removed(self, world: SimWorld, vm_id: str) -> None:
         """Somebody else removes this VM, with its disks."""
+        self.strangers.note_removed(world, vm_id)
         vm = world.state.vms.get(vm_id)
         for disk in vm.disks if vm else ():
-            self.foreign_disks.get(world.name, {}).pop(disk.id, None)
             self.custody.note_removed(world, disk.id)
         made = self.made.pop((world.name, vm_id), None)
         if made is not None:
             self.ended.add(made.owner)
             if not made.left:
                 self.removed.add(made.owner)
-        self.foreign.pop((world.name, vm_id), None)
 
     def note_mark(self, world: SimWorld, vm_id: str) -> None:
         """An admin changed what tells whose this VM is."""
@@ -268,18 +228,10 @@ class Oracle:
         if change.new is not None and (change.new.get("status") or {}).get("infrastructureRef"):
             self.placed.add(change.new["metadata"]["uid"])
         wish = self.wishes.setdefault(name, Wish())
-        destroy, orphan = _leaves(change.new, "Delete"), _leaves(change.new, "Orphan")
-        if wish.destroy and not destroy:
-            wish.destroy_until = now + GRACE
-        if wish.orphan and not orphan:
-            wish.orphan_until = now + GRACE
-        if destroy and not wish.destroy:
+        doomed = wish.destroy.said
+        wish.follow(change.new, now)
+        if wish.destroy.said and not doomed:
             self.unheld[name] = self._unheld(name)
-        given = ((change.new or {}).get("metadata") or {}).get("annotations") or {}
-        release = given.get(names.ANNOTATION_RELEASE_PREVIOUS) == "true"
-        if wish.release and not release:
-            wish.release_until = now + GRACE
-        wish.destroy, wish.orphan, wish.release = destroy, orphan, release
         if change.new is not None:
             self.orphaned.discard(name)
         elif not self.restoring:
@@ -287,7 +239,7 @@ class Oracle:
 
     def _gone(self, name: str, last: Obj) -> None:
         """The VirtualMachine went as the user wanted; what is left of it is nobody's."""
-        policy = _policy(last.get("spec") or {})
+        policy = policy_of(last.get("spec") or {})
         # Created again after a restore and deleted before it was placed: its VM is reported, and
         # stays.
         unseen = last["metadata"].get("uid") not in self.placed
@@ -344,7 +296,7 @@ class Oracle:
             VIRTUAL_MACHINES,
             Key(NAMESPACE, (spec.get("virtualMachineRef") or {}).get("name", "")),
         )
-        if not (behind and let_go and owner and _policy(owner["spec"]) == "Orphan"):
+        if not (behind and let_go and owner and policy_of(owner["spec"]) == "Orphan"):
             return
         for made in self.made.values():
             if made.uuid == (spec.get("instance") or {}).get("uuid"):
@@ -368,13 +320,10 @@ class Oracle:
         vm_id = str(params.get("vm", ""))
         if method == "take_over":
             self._judge_heir(world, vm_id, params)
-        self.custody.called(world, method, params, foreign=(world.name, vm_id) in self.foreign)
-        changing = method in _CHANGING or method == "remove_mark"
-        if changing and (world.name, vm_id) in self.foreign:
-            if self._stands_alone(world, vm_id):
-                self.foreign[world.name, vm_id] = None
-                return
-            self.blame(f"{method} of foreign VM {world.name}/{vm_id}")
+        foreign = (world.name, vm_id) in self.strangers.vms
+        self.custody.called(world, method, params, foreign=foreign)
+        if self.strangers.called(world, method, vm_id):
+            return
         if method == "create":
             self._judge_create(world, str(params["uuid"]))
         if method == "destroy":
@@ -392,18 +341,6 @@ class Oracle:
             self.give_away(world, vm_id)
         else:
             self.blame(f"VM of {made.owner} is taken over by {mark.owner.name}")
-
-    def _stands_alone(self, world: SimWorld, vm_id: str) -> bool:
-        """Whether this copy has UUID and mark of an original that is hidden or gone.
-
-        Nothing on such a backend tells the two apart then.
-        """
-        vm = world.state.vms.get(vm_id)
-        mark = Mark.decode(vm.mark) if vm else None
-        if vm is None or mark is None or mark.uuid != vm.uuid:
-            return False
-        others = (it for it in world.state.vms.values() if it is not vm and it.uuid == vm.uuid)
-        return all(it.hidden for it in others)
 
     def _judge_create(self, world: SimWorld, uuid: str) -> None:
         """Nobody makes a VM again that was seen once and is gone."""
@@ -434,12 +371,12 @@ class Oracle:
     def _may_end(self, made: Made, vm: Vm) -> bool:
         """Whether its user lets it go, or it was made for a move that came to nothing."""
         now, wish = self.cluster.loop.time(), self.wishes.get(made.owner, Wish())
-        if wish.destroy or now <= wish.destroy_until:
+        if wish.destroy.holds(now):
             return True
         mark = Mark.decode(vm.mark)
         if mark is not None and mark.incoming:
             return True
-        return (wish.release or now <= wish.release_until) and self._is_behind(vm)
+        return wish.release.holds(now) and self._is_behind(vm)
 
     def _is_behind(self, vm: Vm) -> bool:
         """Whether its machine object says that a move left it behind."""
@@ -457,10 +394,10 @@ class Oracle:
         made.unmarked = True
         now, wish = self.cluster.loop.time(), self.wishes.get(made.owner, Wish())
         vm = self._vm(made)
-        if (wish.release or now <= wish.release_until) and vm and self._is_behind(vm):
+        if wish.release.holds(now) and vm and self._is_behind(vm):
             made.left = True  # a move left it behind, and its user keeps such VMs
             return
-        if not wish.orphan and now > wish.orphan_until:
+        if not wish.orphan.holds(now):
             self.blame(f"the mark is taken off the VM of {made.owner}, which lives")
 
     def _moved(self, world: SimWorld) -> None:
@@ -469,18 +406,18 @@ class Oracle:
         self.custody.moved(world)
         self._lose_sight(world)
         self._check_single()
-        self._check_foreign(world)
+        self.strangers.moved(world)
 
     def _take_over(self, world: SimWorld) -> None:
         """VMs that were adopted are somebody's from now on."""
         for key in [key for key in self.custody.taken if key[0] == world.name]:
             vm = world.state.vms.get(key[1])
             mark = Mark.decode(vm.mark) if vm else None
-            if vm is None or key not in self.foreign:
+            if vm is None or key not in self.strangers.vms:
                 self.custody.taken.discard(key)
             elif mark is not None and valid_mark(mark, vm.uuid):
                 self.custody.taken.discard(key)
-                del self.foreign[key]
+                del self.strangers.vms[key]
                 world.by_admins.discard(vm.id)
 
     def _take_in(self, world: SimWorld) -> None:
@@ -495,7 +432,7 @@ class Oracle:
             key = (world.name, vm.id)
             if key in self.made:
                 self._follow_mark(self.made[key], vm)
-            if key in self.made or key in self.foreign or vm.id in world.by_admins:
+            if key in self.made or key in self.strangers.vms or vm.id in world.by_admins:
                 continue
             mark = Mark.decode(vm.mark)
             if mark is None:
@@ -551,50 +488,3 @@ class Oracle:
 
     def _vm(self, made: Made) -> Vm | None:
         return self.cluster.worlds[made.world].state.vms.get(made.vm_id)
-
-    def _check_foreign(self, world: SimWorld) -> None:
-        for (name, vm_id), looks in self.foreign.items():
-            if name != world.name or looks is None:
-                continue
-            vm = world.state.vms.get(vm_id)
-            if vm is None or _looks(vm) != looks:
-                self.blame(f"foreign VM {name}/{vm_id} was changed")
-        disks = self.foreign_disks.get(world.name)
-        if disks:
-            there = {disk.id: disk.content for disk in world.state.detached.values()}
-            for vm in world.state.vms.values():
-                there.update((disk.id, disk.content) for disk in vm.disks)
-            for disk, (content, since) in list(disks.items()):
-                if there.get(disk) == content:
-                    continue
-                if self.cluster.loop.time() > since + DISK_GRACE:
-                    self.blame(f"foreign disk {world.name}/{disk} is gone or changed")
-                del disks[disk]
-
-
-def _leaves(obj: Obj | None, policy: str) -> bool:
-    """Whether the user deletes the VirtualMachine with that policy."""
-    if obj is None or not obj["metadata"].get("deletionTimestamp"):
-        return False
-    spec = obj.get("spec") or {}
-    held = spec.get("paused") or (policy == "Delete" and spec.get("deletionProtection"))
-    return _policy(spec) == policy and not held
-
-
-def _policy(spec: Mapping[str, Any]) -> str:
-    return str(spec.get("deletionPolicy") or ("Orphan" if spec.get("adopt") else "Delete"))
-
-
-def _looks(vm: Vm) -> tuple[Any, ...]:
-    """Everything of a VM that nobody but its owner may change."""
-    return (
-        vm.name,
-        vm.uuid,
-        vm.mark,
-        vm.power,
-        vm.cpus,
-        vm.memory_mib,
-        vm.domain,
-        tuple((disk.id, disk.size_gib, disk.content) for disk in vm.disks),
-        tuple((nic.name, nic.mac, nic.connected) for nic in vm.nics),
-    )
