@@ -1,16 +1,23 @@
 """Images on a vCenter: imported once, whole or not at all, and never destroyed under a clone."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyVmomi import vim, vmodl
 
 from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
+from banlieue.providers.vsphere.client import soap
+from banlieue.providers.vsphere.client.session import Session
+from banlieue.providers.vsphere.client.soap import Found
+from banlieue.providers.vsphere.client.transport import Untold
 from banlieue.providers.vsphere.driver import VSphereDriver
+from banlieue.providers.vsphere.images import images
 from banlieue.sdk.driver import FailureDomain, Image
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator
 from banlieue.sdk.image.ports import ImageImport
@@ -258,6 +265,27 @@ def test_a_slow_import_keeps_its_lease(
         _imported(bench, wanted)
         assert mirror.requests == ["image.ova"]
     bench.until("the deletion", lambda: driver.delete_image(wanted.name, where) is None)
+
+
+def test_vms_that_vanish_meanwhile_do_not_make_a_deletion_fail(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, where = _driver(bench), _where(bench)
+    with _mirror() as mirror:
+        _imported(bench, wanted := _wanted(mirror, "image.ova"))
+    vanishing: list[Exception] = [
+        vmodl.fault.ManagedObjectNotFound(),
+        Untold("nothing is told of vm-1"),
+    ]
+
+    def read_all(session: Session, start: Mapping[str, Any], paths: Sequence[str]) -> list[Found]:
+        if vanishing and vim.VirtualMachine in start.values():
+            raise vanishing.pop()
+        return soap.read_all(session, start, paths)
+
+    monkeypatch.setattr(images, "read_all", read_all)
+    bench.until("the deletion", lambda: driver.delete_image(wanted.name, where) is None)
+    assert not vanishing
 
 
 def test_a_machine_is_made_from_the_template_of_a_library_item(

@@ -253,9 +253,6 @@ COURSES: Final[Mapping[str, Course]] = {
 
 LEFT_OUT: Final[Mapping[str, str]] = {
     "CreateDirectory": "only vSAN has it, which the simulator has not",
-    "QueryConfigTarget": "PCI devices only, which no plain host of the simulator has",
-    "HttpNfcLeaseAbort": "gives up what nobody waits for any more: test_vsphere_images.py",
-    "HttpNfcLeaseProgress": "goes on beside a transfer of minutes: test_vsphere_images.py",
     "DELETE /rest/com/vmware/cis/session": "the end of a session that nobody waits for",
 }
 """Calls that no step disturbs, and why."""

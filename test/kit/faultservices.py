@@ -1,7 +1,8 @@
-"""The courses of what stands beside VMs: tags, policies, groups, datastore clusters and images."""
+"""Courses of what stands beside VMs: tags, groups, storage, devices and images."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
@@ -13,6 +14,7 @@ from banlieue.api.v1alpha1.vmimage import ImageSource, SourceKind
 from banlieue.sdk.driver import Driver
 from banlieue.sdk.errors import DriverError
 from banlieue.sdk.image.ports import ImageImport, ImageImporter
+from test.kit.faultcourses import making_with
 from test.kit.faultmatrix import Course, Life, Step
 from test.kit.mirror import Mirror, checksum
 from test.kit.vsphere_client import VSphereClient
@@ -24,9 +26,13 @@ IMAGE: Final = "image.ova"
 POLICED: Final = "policed"
 POOLED: Final = "pooled"
 """Storage classes that the target has to offer: one by a policy, one by a datastore cluster."""
+DEVICE: Final = "gpu"
+"""The label of a PCI device that the target's hosts have to offer."""
 
 _TAGGING: Final = "/rest/com/vmware/cis/tagging"
 _PATIENCE: Final = 60.0
+_BEGUN: Final = 20_000
+"""Bytes of an image after which its disk is on its way."""
 
 
 # Tags
@@ -163,40 +169,77 @@ async def recommending(life: Life) -> None:
     await life.delete(await life.make("pod", disks=[{"name": "root", "storageClass": POOLED}]))
 
 
+def _devices(_: str) -> Mapping[str, object]:
+    return {"pciDeviceLabels": [DEVICE], "hardwareVersion": "vmx-19"}
+
+
 # Images
 
 
-def importing(mirror: Mirror | None) -> Step:
-    """The import of an image is disturbed: one template comes of it, and no part is left."""
+async def _bring(life: Life, mirror: Mirror, heal: Callable[[], None] | None = None) -> None:
+    """Have an image imported and deleted, and see that one template comes of it and no part stays.
 
+    With `heal` the mirror is in trouble until the call was made, and then that is called.
+    """
+    bench = life.bench
+    await life.start()
+    name = f"banlieue-{uuid4().hex[:12]}"
+    wanted = ImageImport(name, mirror.url(IMAGE), checksum(mirror.contents[IMAGE]))
+
+    def step(driver: Driver[Any], *, delete: bool = False) -> bool:
+        assert isinstance(driver, ImageImporter)
+        where = bench.domains[DOMAIN]
+        if delete:
+            return driver.delete_image(name, where) is None
+        return driver.import_image(wanted, where) is None
+
+    async def done(*, delete: bool) -> bool:
+        return await bench.open_one().call(partial(step, delete=delete))
+
+    async def met() -> bool:
+        with suppress(DriverError):
+            await done(delete=False)
+        return life.hit
+
+    def there() -> list[tuple[str, bool]]:
+        found = (vm for vm in bench.target.vcenter.vms() if vm.name.startswith(name))
+        return [(vm.name, vm.template) for vm in found]
+
+    life.arm()
+    if heal is not None:
+        await wait_until_async(met, _PATIENCE, "the call to be made")
+        heal()
+    for delete, left in ((False, [(name, True)]), (True, [])):
+        what = "the deletion" if delete else "the import"
+        await wait_until_async(
+            partial(done, delete=delete), _PATIENCE, what, retry_on=(DriverError,)
+        )
+        assert there() == left, f"{what} left {there()}"
+
+
+async def importing(mirror: Mirror, life: Life) -> None:
+    """The import of an image is disturbed."""
+    await _bring(life, mirror)
+
+
+async def stalling(mirror: Mirror, life: Life) -> None:
+    """What is said to the vCenter while a mirror sends nothing is disturbed."""
+    with Mirror(mirror.contents) as own:
+        own.hold(after=_BEGUN)
+        await _bring(life, own, own.release)
+
+
+async def breaking_off(mirror: Mirror, life: Life) -> None:
+    """What is said to the vCenter when a mirror breaks off is disturbed."""
+    with Mirror(mirror.contents) as own:
+        own.cut = len(mirror.contents[IMAGE])
+        await _bring(life, own, partial(setattr, own, "cut", None))
+
+
+def _of(step: Callable[[Mirror, Life], Awaitable[None]], mirror: Mirror | None) -> Step:
     async def run(life: Life) -> None:
         assert mirror is not None
-        bench = life.bench
-        await life.start()
-        name = f"banlieue-{uuid4().hex[:12]}"
-        wanted = ImageImport(name, mirror.url(IMAGE), checksum(mirror.contents[IMAGE]))
-
-        def step(driver: Driver[Any], *, delete: bool = False) -> bool:
-            assert isinstance(driver, ImageImporter)
-            where = bench.domains[DOMAIN]
-            if delete:
-                return driver.delete_image(name, where) is None
-            return driver.import_image(wanted, where) is None
-
-        async def done(*, delete: bool) -> bool:
-            return await bench.open_one().call(partial(step, delete=delete))
-
-        def there() -> list[tuple[str, bool]]:
-            found = (vm for vm in bench.target.vcenter.vms() if vm.name.startswith(name))
-            return [(vm.name, vm.template) for vm in found]
-
-        life.arm()
-        for delete, left in ((False, [(name, True)]), (True, [])):
-            what = "the deletion" if delete else "the import"
-            await wait_until_async(
-                partial(done, delete=delete), _PATIENCE, what, retry_on=(DriverError,)
-            )
-            assert there() == left, f"{what} left {there()}"
+        await step(mirror, life)
 
     return run
 
@@ -206,7 +249,7 @@ def services(mirror: Mirror | None = None) -> Mapping[str, Course]:
 
     Without a mirror it only tells which calls there are.
     """
-    brought = importing(mirror)
+    brought = _of(importing, mirror)
     return {
         "tags": {
             "POST /api/session": tagging_first,
@@ -223,16 +266,19 @@ def services(mirror: Mirror | None = None) -> Mapping[str, Course]:
             f"POST {_TAGGING}/tag-association list-attached-objects-on-tags": finding,
             "ReconfigureComputeResource_Task": grouping,
         },
-        "storage": {
+        "placing": {
             "PbmRetrieveServiceContent": asking_policies,
             "PbmQueryProfile": asking_policies,
             "PbmRetrieveContent": asking_policies,
             "PbmCheckRequirements": asking_policies,
             "RecommendDatastores": recommending,
+            "QueryConfigTarget": making_with("pci", _devices),
         },
         "images": {
             "CreateImportSpec": brought,
             "ImportVApp": brought,
+            "HttpNfcLeaseProgress": _of(stalling, mirror),
+            "HttpNfcLeaseAbort": _of(breaking_off, mirror),
             "HttpNfcLeaseComplete": brought,
             "CreateSnapshot_Task": brought,
             "MarkAsTemplate": brought,

@@ -200,6 +200,8 @@ _NO_TAGGING: Final = Typed("unauthorized", Reason.PROVIDER_PERMISSION_DENIED, st
 _NO_LOGIN: Final = Typed("unauthenticated", Reason.INVENTORY_FAILED, status=401)
 """Of a service beside the vCenter, whose own login works."""
 
+_BROKE_OFF: Final = one_of(Reason.IMAGE_IMPORT_FAILED)
+
 _TAGS: Final = services(_AWAY, _NO_TAGGING)
 _HIDDEN: Final = services(_AWAY, replace(_NO_TAGGING, told=None))
 """What the account may not see is none of ours."""
@@ -355,11 +357,20 @@ WORDS: Final[Mapping[str, Words]] = {
     "RecommendDatastores": acts(
         Reason.PROVISIONING_FAILED, argument(None)
     ),  # the clone itself tells what is wrong
+    "QueryConfigTarget": acts(
+        Reason.PROVISIONING_FAILED, no_right("System.Read"), broken(Reason.PROVISIONING_FAILED)
+    ),
     "CreateImportSpec": imports(no_right("VApp.Import"), no_store()),
     "ImportVApp": imports(
         no_right("VApp.Import"),
         Typed("InsufficientStorageSpace", Reason.INSUFFICIENT_STORAGE),
     ),
+    "HttpNfcLeaseProgress": silent(Typed("Timedout", None), no_right("VApp.Import", None)).but(
+        may=_BUSY
+    ),
+    "HttpNfcLeaseAbort": imports(Typed("Timedout", None), other_power(None)).but(
+        session_lost=_BROKE_OFF, may=_BROKE_OFF
+    ),  # the mirror is what is told of
     "HttpNfcLeaseComplete": imports(
         Typed("Timedout", Reason.IMAGE_IMPORT_FAILED), other_power()
     ).but(session_lost=one_of(Reason.IMAGE_IMPORT_FAILED)),  # which ends the lease

@@ -57,7 +57,9 @@ IMPATIENT: Final = Timings(read=1.0, longest_poll=1.0, poll_slack=0.5, gather=0.
 LOST_SECONDS: Final = 3.0
 """How long a create without an answer may take to arrive."""
 PATIENCE: Final = 90.0
-CONCRETE: Final = ("folder", "folderPolicy", "hardwareVersion", "customAttributes")
+CONCRETE: Final = (
+    *("folder", "folderPolicy", "hardwareVersion", "customAttributes", "pciDeviceLabels"),
+)
 """Fields of the backend that machines of the bench may use."""
 
 

@@ -11,6 +11,7 @@ from banlieue.api.reasons import Reason
 from banlieue.api.v1alpha1.provider import Capabilities
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import Found, find_child, moid, read_all, read_one
+from banlieue.providers.vsphere.client.transport import Untold
 from banlieue.providers.vsphere.hardware import devices
 from banlieue.providers.vsphere.images.sink import UUID, ImageSink, Place, Source
 from banlieue.providers.vsphere.images.specs import IMAGE_KEY, Wish
@@ -49,6 +50,8 @@ A vCenter takes away what is not whole when its lease runs out, after some minut
 
 _SOON, _LATER = 1.0, 10.0
 _CHUNK = 100
+_LOOKS = 4
+"""Times that VMs are looked at while some of them vanish, before it is told."""
 _PATHS = (
     "name",
     "config.template",
@@ -205,7 +208,20 @@ class Images:
         return None
 
     def _check_unlinked(self, image: Found) -> None:
-        """Refuse to destroy disks that a linked clone hangs on, whoever made it."""
+        """Refuse to destroy disks that a linked clone hangs on, whoever made it.
+
+        VMs come and go meanwhile: if one cannot be read, all are asked for again before it is told.
+        """
+        for left in reversed(range(_LOOKS)):
+            try:
+                self._look_for_clones(image)
+            except (vmodl.fault.ManagedObjectNotFound, Untold):
+                if not left:
+                    raise
+            else:
+                return
+
+    def _look_for_clones(self, image: Found) -> None:
         directory = _directory(image.get("config.files.vmPathName") or "")
         stores_of = dict.fromkeys(image.refs("datastore"), vim.Datastore)
         if not directory or not stores_of:
