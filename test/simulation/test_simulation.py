@@ -32,7 +32,7 @@ PLAIN = tuple(bug for bug, hunt in HUNTS.items() if not hunt.focus)
 FOCUSED = tuple(bug for bug, hunt in HUNTS.items() if hunt.focus)
 """Those that schedules of their own find sooner."""
 
-PLAINLY = 500
+PLAINLY = 1000
 """Schedules that are tried for a planted bug which the seed that once found it finds no more."""
 
 FOCUSEDLY = 75
