@@ -115,13 +115,16 @@ class ApiProxy:
     async def _stop(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
-        if self._session is not None:
-            await self._session.close()
         # Connections of roles that were killed, which the server no longer waits for.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        # Only now does nobody hold a connection any more, and all are closed.
+        if self._session is not None:
+            await self._session.close()
+        closing = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*closing, return_exceptions=True)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         write = self._noted(request)

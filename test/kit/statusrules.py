@@ -105,7 +105,7 @@ def _has_null(value: object) -> bool:
 
 def faults_between(old: Object, new: Object) -> Iterator[str]:
     """What is wrong with one write of ours; both are versions of one object, by uid."""
-    if _content(old) == _content(new):
+    if _content(old) == _content(new) and not _is_taken_up(old, new):
         yield "written although nothing changed"
     before, after = (_conditions(it) for it in (old, new))
     reached = old["metadata"].get("generation", 0)
@@ -145,6 +145,15 @@ def is_ours(old: Object, new: Object) -> bool:
         return any(name[0].startswith(OURS) for name in wrote)
     # Somebody who only takes fields away owns none: our sets shrink, their times stay.
     return bool(_owned(before)) and _owned(before) == _owned(after)
+
+
+def _is_taken_up(old: Object, new: Object) -> bool:
+    """Whether we recorded as ours what others brought along: a restore, or a move of Cluster API.
+
+    Once: from then on the record is there.
+    """
+    added = _writers(new).keys() - _writers(old).keys()
+    return any(name[0].startswith(OURS) for name in added)
 
 
 def _writers(obj: Object) -> dict[tuple[str, str, str], Mapping[str, Any]]:

@@ -89,7 +89,9 @@ def test_a_doubled_condition_a_null_and_a_generation_ahead_are_noticed() -> None
 
 
 def test_a_write_without_change_is_noticed() -> None:
-    old = virtual_machine(condition())
+    restored = virtual_machine(condition())
+    old = wrote(restored, "banlieue.io/controller", T0)
+    assert list(faults_between(restored, old)) == [], "its fields are recorded as ours, once"
     new = wrote(old, "banlieue.io/controller", T1)
     new["metadata"]["resourceVersion"] = "2"
     assert list(faults_between(old, new)) == ["written although nothing changed"]
