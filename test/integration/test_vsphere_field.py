@@ -4,12 +4,14 @@ The machine reconciler runs in the test's process over a real driver and a simul
 """
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.session import Timings
+from banlieue.providers.vsphere.watching.watcher import Watcher
 from test.kit.vsphere_client import VSphereClient
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
 from test.kit.vspherebench import DOMAIN, VSphereBench
@@ -72,6 +74,36 @@ async def test_a_vm_that_is_registered_again_is_found_by_its_uuid(
     assert bench.machine("web")["spec"]["providerID"] == provider_id
     assert not target.proxy.passed["CloneVM_Task"]
     assert Reason.VM_MISSING not in bench.reasons
+
+
+async def test_a_vm_whose_leave_nobody_told_of_is_no_second_one(
+    bench: VSphereBench, target: VSphereTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that goes before the watch first told of it is only doubted; the new one has its UUID."""
+    told = Watcher._apply_vm
+
+    def without_leaves(
+        watcher: Watcher,
+        key: str,
+        update: Any,  # noqa: ANN401 - an ObjectUpdate
+        words: set[str],
+        tasks: set[str],
+    ) -> None:
+        if update.kind != "leave":
+            told(watcher, key, update, words, tasks)
+
+    monkeypatch.setattr(Watcher, "_apply_vm", without_leaves)
+    before = bench.vm("web").mo_ref
+    again = target.vcenter.register_again(before)
+    bench.driver._records.doubt({before})
+    await bench.until(
+        "it is found and started",
+        lambda: (
+            bench.machine("web")["status"]["backendID"] == again.mo_ref
+            and bench.vm("web").power_state == "poweredOn"
+            and bench.is_ready("web")
+        ),
+    )
 
 
 async def test_a_vm_that_vmotion_moves_stays_the_same(

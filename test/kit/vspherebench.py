@@ -44,7 +44,7 @@ from test.kit.feed import Feed
 from test.kit.vcsim_values import Machine
 from test.kit.vsphere_machines import put_machine
 from test.kit.vsphere_target import VSphereTarget
-from test.kit.waiting import wait_until_async
+from test.kit.waiting import WaitTimeoutError, wait_until_async
 
 T = TypeVar("T")
 
@@ -238,7 +238,11 @@ class VSphereBench:
                 await self.run_pass(key)
             return bool(done())
 
-        await wait_until_async(try_once, timeout, f"{what}; told {self.told[-3:]}")
+        try:
+            await wait_until_async(try_once, timeout, what)
+        except WaitTimeoutError as error:
+            error.add_note(f"told {self.told[-3:]}")
+            raise
 
     def machines(self) -> list[str]:
         """Names of all machine objects."""

@@ -85,6 +85,7 @@ def test_a_vm_that_fits_nowhere_says_why_and_comes_once_it_fits(story: Story) ->
     story.edit_provider(capabilities={**classes, "storageClasses": storage})
     story.ready("stuck")
     story.edit_provider(capabilities=classes)
+    story.condition("stuck", "PlacementValid", "False", "StorageClassNotAvailable")
 
 
 def test_a_vm_is_stopped_started_and_restarted_once(story: Story) -> None:

@@ -7,13 +7,17 @@ import pytest
 
 from test.kit.statuswatch import Version
 from test.kit.targets import KINDS
-from test.kit.transcripts import ALONE, MORE, Told, Transcripts, is_settled, told_in
+from test.kit.transcripts import ALONE, LASTING, MORE, Told, Transcripts, is_settled, told_in
 
 ONE, OTHER = KINDS
 
 
 def version(
-    *conditions: str, kind: str = "MODIFIED", phase: str = "Running", **status: object
+    *conditions: str,
+    kind: str = "MODIFIED",
+    phase: str = "Running",
+    at: float = 0.0,
+    **status: object,
 ) -> Version:
     """A VirtualMachine as a watch shows it; conditions as `Ready=True/Ready`."""
     said = []
@@ -26,14 +30,16 @@ def version(
         "metadata": {"namespace": "team", "name": "web", "uid": "1", "generation": 2},
         "status": {"phase": phase, "conditions": said, "observedGeneration": 2, **status},
     }
-    return Version(0.0, kind, obj)
+    return Version(at, kind, obj)
 
 
 def told(*versions: Version) -> Told:
     return told_in(versions)
 
 
-READY = version("Ready=True/Ready", providerID="a://1", addresses=[{"type": "IP", "address": "1"}])
+READY = version(
+    "Ready=True/Ready", providerID="a://1", addresses=[{"type": "IP", "address": "1"}], at=LASTING
+)
 AWAY = version("Ready=False/VMMissing", phase="Failed")
 
 
@@ -51,16 +57,23 @@ def test_the_same_words_are_the_same_whatever_backends_call_things() -> None:
     ("other", "shown"),
     [
         ((AWAY, READY), "False/VMMissing"),
-        ((version("Ready=True/Ready", "Extra=True/Told", providerID="b"), READY), "Extra"),
-        ((READY, version("Ready=True/Ready", providerID="b", host="h")), "host"),
+        ((READY, version("Ready=True/Ready", "Extra=True/Told", providerID="b")), "Extra"),
+        ((READY, version("Ready=True/Ready", providerID="b", hostname="h")), "hostname"),
         ((version("Ready=True/Ready", phase="Stopped"), READY), "Stopped"),
-        ((READY, version("Ready=True/Ready", kind="DELETED")), "in the end"),
+        ((READY, version("Ready=True/Ready", kind="DELETED")), "Ready: True/Ready"),
     ],
 )
 def test_what_only_one_backend_tells_is_shown(other: tuple[Version, ...], shown: str) -> None:
     found = Transcripts()
     assert found.note("story", ONE, told(READY)) == ""
     assert shown in found.note("story", OTHER, told(*other))
+
+
+def test_what_was_said_for_a_moment_need_not_be_said_elsewhere() -> None:
+    found = Transcripts()
+    assert found.note("story", ONE, told(READY)) == ""
+    late = version("Ready=False/VMMissing", phase="Failed", at=LASTING - 0.1)
+    assert found.note("story", OTHER, told(late, READY)) == ""
 
 
 def test_only_what_settled_has_an_end() -> None:
@@ -113,7 +126,7 @@ def test_where_one_backend_has_more_vms_those_of_both_are_compared() -> None:
     (story,) = MORE
     found = Transcripts()
     assert found.note(story, ONE, told(READY)) == ""
-    assert found.note(story, OTHER, {**told(READY), "team/more": {}}) == ""
+    assert found.note(story, OTHER, {**told(READY), "team/more": told(READY)["team/web"]}) == ""
     assert "VMMissing" in found.note(story, OTHER, told(AWAY))
 
 

@@ -27,6 +27,7 @@ from banlieue.providers.vsphere.places.inventory import InventoryCache
 from banlieue.providers.vsphere.vms.absence import Absence
 from banlieue.providers.vsphere.vms.attributes import Attributes
 from banlieue.providers.vsphere.vms.looking import Look, Looks
+from banlieue.providers.vsphere.watching import missing
 from banlieue.providers.vsphere.watching.census import Census, Entry
 from banlieue.providers.vsphere.watching.coming import Coming
 from banlieue.providers.vsphere.watching.records import Records, VmRecord, machine_state
@@ -104,6 +105,7 @@ class Machines:
         """The VM that has the machine's UUID, or else its name; None proves that there is none."""
         if ref.uuid is None:
             return self._unminted(ref)
+        self._settle_doubles(ref.uuid)
         watched = self._watched(ref.uuid)
         if watched is not None:
             return self._state(watched)
@@ -116,6 +118,12 @@ class Machines:
             return None
         live = self._followed(ref, kept=True)
         return self._state(live.record) if live is not None else self._look(ref)
+
+    def _settle_doubles(self, uuid: str) -> None:
+        """Drop those of several VMs with one UUID that left without a word of the watch."""
+        known = {record.moid for record in self.records.with_uuid(uuid) if not record.gone}
+        if len(known) > 1:
+            self._forget(tuple(missing.proved(self.session, known)))
 
     def _watched(self, uuid: str) -> VmRecord | None:
         """The VM as the watch knows it; None when that is not current or not whole."""
