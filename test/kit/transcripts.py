@@ -128,7 +128,7 @@ def in_the_end(vm: Object) -> Iterator[str]:
     """Every field of a status with its value, but for what has to differ."""
     for path, value in sorted(_leaves(vm.get("status") or {})):
         if path == "host":
-            continue  # a host is unknown for as long as its cluster may not be read, and a while more
+            continue  # unknown while its cluster may not be read, and a while longer
         yield f"{path}: {'…' if _OTHER.search(path) else json.dumps(value)}"
     for field, word in sorted(words(vm)):
         yield f"{field}: {word}"
