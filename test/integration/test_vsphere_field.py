@@ -56,6 +56,18 @@ def relocate(target: VSphereTarget, vm: str, cluster: str, host: str) -> None:
         client.outcome(client.reference(vim.VirtualMachine, vm).RelocateVM_Task(spec))
 
 
+async def it_is_taken_up(bench: VSphereBench, moid: str) -> None:
+    """Wait until the machine has the VM of that reference and has started it."""
+    await bench.until(
+        "it is found and started",
+        lambda: (
+            bench.machine("web")["status"]["backendID"] == moid
+            and bench.vm("web").power_state == "poweredOn"
+            and bench.is_ready("web")
+        ),
+    )
+
+
 async def test_a_vm_that_is_registered_again_is_found_by_its_uuid(
     bench: VSphereBench, target: VSphereTarget
 ) -> None:
@@ -63,14 +75,7 @@ async def test_a_vm_that_is_registered_again_is_found_by_its_uuid(
     target.proxy.reset_counts()
     again = target.vcenter.register_again(before.mo_ref)
     assert again.mo_ref != before.mo_ref
-    await bench.until(
-        "it is found and started",
-        lambda: (
-            bench.machine("web")["status"]["backendID"] == again.mo_ref
-            and bench.vm("web").power_state == "poweredOn"
-            and bench.is_ready("web")
-        ),
-    )
+    await it_is_taken_up(bench, again.mo_ref)
     assert bench.machine("web")["spec"]["providerID"] == provider_id
     assert not target.proxy.passed["CloneVM_Task"]
     assert Reason.VM_MISSING not in bench.reasons
@@ -96,14 +101,7 @@ async def test_a_vm_whose_leave_nobody_told_of_is_no_second_one(
     before = bench.vm("web").mo_ref
     again = target.vcenter.register_again(before)
     bench.driver._records.doubt({before})
-    await bench.until(
-        "it is found and started",
-        lambda: (
-            bench.machine("web")["status"]["backendID"] == again.mo_ref
-            and bench.vm("web").power_state == "poweredOn"
-            and bench.is_ready("web")
-        ),
-    )
+    await it_is_taken_up(bench, again.mo_ref)
 
 
 async def test_a_vm_that_vmotion_moves_stays_the_same(
