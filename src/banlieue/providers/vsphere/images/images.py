@@ -14,7 +14,7 @@ from banlieue.providers.vsphere.client.soap import Found, find_child, moid, read
 from banlieue.providers.vsphere.client.transport import Untold
 from banlieue.providers.vsphere.hardware import devices
 from banlieue.providers.vsphere.images.sink import UUID, ImageSink, Place, Source
-from banlieue.providers.vsphere.images.specs import IMAGE_KEY, Wish
+from banlieue.providers.vsphere.images.specs import IMAGE_KEY, Wish, taken
 from banlieue.providers.vsphere.places import stores
 from banlieue.providers.vsphere.places.inventory import (
     Cluster,
@@ -161,10 +161,10 @@ class Images:
         if found.get("config.template"):
             try:
                 self._once(vm, "rename", lambda managed: managed.Rename_Task(newName=name))
-            except vim.fault.DuplicateName:
+            except vim.fault.DuplicateName as error:
                 # It may be its own name: an earlier call whose answer was late has given it.
                 if find_child(self.session, folder, name) != vm:
-                    raise
+                    raise taken() from error
             return ImportTask(name, poll_after=_SOON)
         now = self.monotonic()
         with self._lock:

@@ -178,10 +178,7 @@ class ImageSink:
             key = self._session.run(start)
             self._lease = Lease(self._session, key, self._sleep)
         except vim.fault.DuplicateName as error:
-            raise Transient(
-                Reason.IMAGE_IMPORT_FAILED,
-                "another process imports the image; it is looked for again",
-            ) from error
+            raise specs.taken() from error
         self._vm = self._lease.vm
 
     def _open(self, name: str, size: int | None) -> None:
@@ -283,10 +280,10 @@ class ImageSink:
         """Give the template its name, unless whoever finished it for us has done so."""
         try:
             self._run(vm, lambda managed: managed.Rename_Task(newName=self._wish.name))
-        except vim.fault.DuplicateName:
+        except vim.fault.DuplicateName as error:
             found = read_one(self._session, vm, vim.VirtualMachine, ("name",))
             if found.get("name") != self._wish.name:
-                raise
+                raise specs.taken() from error
 
     def _destroy(self, vm: str) -> None:
         """Destroy the part, as long as it is one: a template is whole, and may be published now."""

@@ -10,7 +10,7 @@ from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client import faults
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.images import formats
-from banlieue.sdk.errors import InvalidSpec, NativeError
+from banlieue.sdk.errors import InvalidSpec, NativeError, Transient
 
 IMAGE_KEY = "banlieue.image"
 """Extra configuration of what was imported: the name it is published under, and, once it is whole,
@@ -21,6 +21,14 @@ _GUEST = "otherLinux64Guest"
 _MEMORY_MIB = 1024
 _CONTROLLER = -100
 _DISK_FILE = "disk"
+
+
+def taken() -> Transient:
+    """The name of an image, or of a part of one, is taken: another attempt was faster."""
+    return Transient(
+        Reason.IMAGE_IMPORT_FAILED,
+        "another process imports the image; it is looked for again",
+    )
 
 
 @dataclass(frozen=True, slots=True)
