@@ -105,10 +105,10 @@ class Machines:
         """The VM that has the machine's UUID, or else its name; None proves that there is none."""
         if ref.uuid is None:
             return self._unminted(ref)
-        self._settle_doubles(ref.uuid)
         watched = self._watched(ref.uuid)
         if watched is not None:
             return self._state(watched)
+        self._settle_doubles(ref.uuid)
         if self._was_minted_here(ref):
             return None
         if ref.seen and self.watcher.building:
@@ -120,10 +120,17 @@ class Machines:
         return self._state(live.record) if live is not None else self._look(ref)
 
     def _settle_doubles(self, uuid: str) -> None:
-        """Drop those of several VMs with one UUID that left without a word of the watch."""
+        """Drop those of several VMs with one UUID that left without a word of the watch.
+
+        Raises:
+            Foreign: several are there.
+        """
         known = {record.moid for record in self.records.with_uuid(uuid) if not record.gone}
         if len(known) > 1:
-            self._forget(tuple(missing.proved(self.session, known)))
+            gone = missing.proved(self.session, known)
+            self._forget(tuple(gone))
+            if len(known - gone) > 1:
+                raise _several(len(known - gone))
 
     def _watched(self, uuid: str) -> VmRecord | None:
         """The VM as the watch knows it; None when that is not current or not whole."""
@@ -131,9 +138,7 @@ class Machines:
             return None
         with self.records.lock:
             hits = [record for record in self.records.with_uuid(uuid) if not record.gone]
-            if len(hits) > 1:
-                raise _several(len(hits))
-            record = hits[0] if hits else None
+            record = hits[0] if len(hits) == 1 else None
             if record is None or record.dirty or not record.readable:
                 return None
             details = record.details
