@@ -1,6 +1,5 @@
 """`banlieue dev`: every role in one process, in the order its help text names and in another."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from test.kit.controlplane import ControlPlane
-from test.kit.ports import free_port
-from test.kit.process import Process
 from test.kit.stack import ROOT, Stack, is_ready
+from test.kit.watched import checked
 from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.slow
@@ -26,28 +24,26 @@ def test_the_samples_become_a_vm_with_one_process(
         [sys.executable, "-m", "banlieue", "crds"], capture_output=True, text=True, check=True
     ).stdout
     control_plane.install_crds(yaml_documents(printed))
-    kube = control_plane.kube
     with Stack(control_plane, tmp_path) as stack:
-        if order == "samples-first":
-            kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
-            _apply_samples(control_plane)
-        port = free_port()
-        dev = Process(
-            "dev",
-            [sys.executable, "-m", "banlieue", "dev", "--http-port", str(port)],
-            log_file=tmp_path / "dev.log",
-            env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
-        )
-        with dev:
-            if order == "dev-first":
-                kube.wait_for("namespaces", SYSTEM, until=bool, timeout=30)
-                _apply_samples(control_plane)
-            made = _virtual_machine(ROOT / "config" / "samples" / "virtualmachine.yaml")
-            kube.wait_for("virtualmachines", *made, until=is_ready, timeout=60, what="Ready")
-            kube.delete("virtualmachines", *made)
-            kube.wait_gone("virtualmachines", *made, timeout=60)
-            assert dev.stop() == 0
+        with checked(stack):
+            _live_once(stack, order)
         stack.purge()
+
+
+def _live_once(stack: Stack, order: str) -> None:
+    kube, control_plane = stack.kube, stack.control_plane
+    if order == "samples-first":
+        kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+        _apply_samples(control_plane)
+    dev = stack.outside("dev", "dev").start(ready=False)
+    if order == "dev-first":
+        kube.wait_for("namespaces", SYSTEM, until=bool, timeout=30)
+        _apply_samples(control_plane)
+    made = _virtual_machine(ROOT / "config" / "samples" / "virtualmachine.yaml")
+    kube.wait_for("virtualmachines", *made, until=is_ready, timeout=60, what="Ready")
+    kube.delete("virtualmachines", *made)
+    kube.wait_gone("virtualmachines", *made, timeout=60)
+    assert dev.stop() == 0
 
 
 def _apply_samples(control_plane: ControlPlane) -> None:

@@ -21,7 +21,7 @@ from test.kit.namespaces import create_namespace
 from test.kit.stack import Object, Stack, provider, virtual_machine
 from test.kit.waiting import wait_until
 from test.kit.walled import MACHINES, secret
-from test.kit.watched import defects
+from test.kit.watched import checked
 
 pytestmark = pytest.mark.slow
 
@@ -149,18 +149,18 @@ def identities(
         found, kube = Identities(stack), stack.kube
         try:
             kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}})
-            stack.operator("--image", "registry.example.com/banlieue:v1").start()
-            for name in ("mine", "theirs"):
-                found.register(name)
-                found.place(f"{name}-vm", name)
-            for name in PLANTED:
-                kube.apply(secret(TENANT, name, x="y"))
-            wait_until(
-                lambda: found.granted() == {"mine-vm-data", "theirs-vm-data"}, 60, "the grants"
-            )
-            wait_until(lambda: _bound(kube), 30, "the accounts of both Providers")
-            yield found
-            assert [line for role in stack.roles for line in defects(role)] == []
+            with checked(stack):
+                stack.operator("--image", "registry.example.com/banlieue:v1").start()
+                for name in ("mine", "theirs"):
+                    found.register(name)
+                    found.place(f"{name}-vm", name)
+                for name in PLANTED:
+                    kube.apply(secret(TENANT, name, x="y"))
+                wait_until(
+                    lambda: found.granted() == {"mine-vm-data", "theirs-vm-data"}, 60, "the grants"
+                )
+                wait_until(lambda: _bound(kube), 30, "the accounts of both Providers")
+                yield found
         finally:
             found.close()
             stack.purge()

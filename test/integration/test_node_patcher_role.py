@@ -9,9 +9,11 @@ import pytest
 from hack.components import CONFIG
 from test.kit.controlplane import ControlPlane, KubectlError
 from test.kit.kube import Kube
+from test.kit.kubeconfig import read_kubeconfig
 from test.kit.namespaces import create_namespace, discard_namespace
 from test.kit.stack import Role, Stack, shipped_kinds
 from test.kit.waiting import wait_until
+from test.kit.watched import checked
 from test.kit.yaml_text import yaml_documents
 
 pytestmark = pytest.mark.slow
@@ -72,7 +74,10 @@ def patcher(
     kube = control_plane.kube
     for obj in rights:
         kube.apply(obj)
-    with Stack(control_plane, tmp_path, namespace) as stack:
+    identity = read_kubeconfig(control_plane.kubeconfig).identity
+    assert identity is not None
+    key = max(identity.key.decode().splitlines(), key=len)
+    with Stack(control_plane, tmp_path, namespace) as stack, checked(stack, key):
         yield stack.node_patcher(), namespace
     for obj in rights:
         if obj["kind"].startswith("ClusterRole"):
@@ -204,4 +209,3 @@ def test_a_node_gets_its_id_once_the_kubeconfig_may_be_read(
     # As itself it wrote events and its Lease; the Node it wrote as whom the kubeconfig names.
     written = {it.resource for it in control_plane.audit_writes(before, user=role.user)}
     assert written <= {"events", "leases"}
-    assert "client-key-data" not in role.logs()

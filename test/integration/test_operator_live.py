@@ -12,7 +12,6 @@ from test.kit.controlplane import ControlPlane
 from test.kit.kube import Kube, KubeError
 from test.kit.namespaces import create_namespace, discard_namespace
 from test.kit.operated import BINDING, OWNED, PROVIDERS, Operated
-from test.kit.secretscan import SecretScan
 from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
 from test.kit.stack import (
     Object,
@@ -24,9 +23,8 @@ from test.kit.stack import (
     vm_class,
     vm_image,
 )
-from test.kit.statuswatch import StatusWatch
 from test.kit.waiting import wait_until
-from test.kit.watched import defects
+from test.kit.watched import checked
 
 pytestmark = pytest.mark.slow
 
@@ -43,14 +41,8 @@ def operated(
     with Stack(control_plane, tmp_path_factory.mktemp("operated")) as stack:
         stack.install()
         try:
-            operator = stack.operator("--image", IMAGE).start()
-            with StatusWatch(control_plane) as status:
-                yield Operated(stack, operator)
-            assert status.report() == ""
-            assert [line for role in stack.roles for line in defects(role)] == []
-            scan = SecretScan([PLANTED_PASSWORD])
-            scan.look_at(stack)
-            assert scan.report() == ""
+            with checked(stack, PLANTED_PASSWORD):
+                yield Operated(stack, stack.operator("--image", IMAGE).start())
         finally:
             stack.purge()
             for kind in (*OWNED, BINDING):
@@ -511,7 +503,8 @@ def test_a_namespace_that_goes_by_force_waits_for_a_process_run_from_outside(
         )
     assert len(world.target().vms()) == 1
 
-    operated.stack.outside("simulated", elsewhere).start(ready=False)
+    where = ["--system-namespace", operated.stack.namespace, "--namespace", elsewhere]
+    operated.stack.outside("outside", "provider", "simulated", *where).start(ready=False)
     kube.wait_gone("namespaces", elsewhere, timeout=60)
     assert not world.target().vms()
 

@@ -13,7 +13,7 @@ from test.kit.controlplane import ControlPlane
 from test.kit.installed import READY_SECONDS, Registered
 from test.kit.running import VMS, Running
 from test.kit.stack import Object, Role, Stack, condition
-from test.kit.watched import watched
+from test.kit.watched import checked, watched
 
 pytestmark = pytest.mark.slow
 
@@ -108,44 +108,49 @@ def other_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 def test_a_backup_in_another_cluster_changes_nothing_until_it_is_confirmed(
     running: Running, other_cluster: ControlPlane, tmp_path: Path, *, status: bool, owners: bool
 ) -> None:
-    registered, target = running.registered, running.registered.target
-    known, doomed = running.made("db"), running.made("doomed")
+    target = running.registered.target
     (tmp_path / "other").mkdir()
     with Stack(other_cluster, tmp_path / "other") as stack:
         stack.install()
-        copy = Registered(stack, target)
-        _copy_everything(registered, copy, status=status, owners=owners)
-        copied = Running.start(copy)
-        before = {vm.id: vm for vm in target.vms()}
-
-        copied.wait_condition("db", "Ready", "InstallationUnconfirmed")
-        copy.kube.patch(VMS, "db", {"spec": {"desiredPowerState": "PoweredOff"}}, copy.namespace)
-        copy.kube.delete(VMS, "doomed", copy.namespace)
-        copy.create("fresh")
-        copied.wait_condition("fresh", "Scheduled", "InstallationUnconfirmed", status="False")
-        copied.wait_condition("doomed", "Ready", "InstallationUnconfirmed")
-        for name in ("db", "doomed"):
-            copied.poke(name)
-            assert copy.machine(name)["metadata"]["finalizers"]
-        copied.stop()
-        copied.resume()
-        copied.wait_condition("db", "Ready", "InstallationUnconfirmed")
-        assert {vm.id: vm for vm in target.vms()} == before
-        for name in ("db", "doomed"):
-            assert condition(registered.find(name) or {}, "Ready")[0] == "True"
-
-        # The first cluster is off for good.
-        running.stop()
-        copy.kube.patch(VMS, "db", {"spec": {"desiredPowerState": "PoweredOn"}}, copy.namespace)
-        _recover(stack, "--confirm")
-        copied.same(known)
-        copy.ready("fresh")
-        copy.gone("doomed")
-        left = {vm.id for vm in target.vms()}
-        assert known.raw.id in left
-        assert doomed.raw.id not in left, "what a user deleted is destroyed once we may"
-        assert len(left) == 2
+        with checked(stack, *target.secrets):
+            _tried_out(running, Registered(stack, target), status=status, owners=owners)
         stack.purge()
+
+
+def _tried_out(running: Running, copy: Registered, *, status: bool, owners: bool) -> None:
+    registered, target, stack = running.registered, copy.target, copy.stack
+    known, doomed = running.made("db"), running.made("doomed")
+    _copy_everything(registered, copy, status=status, owners=owners)
+    copied = Running.start(copy)
+    before = {vm.id: vm for vm in target.vms()}
+
+    copied.wait_condition("db", "Ready", "InstallationUnconfirmed")
+    copy.kube.patch(VMS, "db", {"spec": {"desiredPowerState": "PoweredOff"}}, copy.namespace)
+    copy.kube.delete(VMS, "doomed", copy.namespace)
+    copy.create("fresh")
+    copied.wait_condition("fresh", "Scheduled", "InstallationUnconfirmed", status="False")
+    copied.wait_condition("doomed", "Ready", "InstallationUnconfirmed")
+    for name in ("db", "doomed"):
+        copied.poke(name)
+        assert copy.machine(name)["metadata"]["finalizers"]
+    copied.stop()
+    copied.resume()
+    copied.wait_condition("db", "Ready", "InstallationUnconfirmed")
+    assert {vm.id: vm for vm in target.vms()} == before
+    for name in ("db", "doomed"):
+        assert condition(registered.find(name) or {}, "Ready")[0] == "True"
+
+    # The first cluster is off for good.
+    running.stop()
+    copy.kube.patch(VMS, "db", {"spec": {"desiredPowerState": "PoweredOn"}}, copy.namespace)
+    _recover(stack, "--confirm")
+    copied.same(known)
+    copy.ready("fresh")
+    copy.gone("doomed")
+    left = {vm.id for vm in target.vms()}
+    assert known.raw.id in left
+    assert doomed.raw.id not in left, "what a user deleted is destroyed once we may"
+    assert len(left) == 2
 
 
 def _copy_everything(source: Registered, copy: Registered, *, status: bool, owners: bool) -> None:

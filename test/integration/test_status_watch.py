@@ -79,6 +79,21 @@ def test_a_status_nobody_could_rely_on_is_told(stack: Stack) -> None:
     assert watch.values("VirtualMachine", "vm", provisioned) == [None, {"provisioned": True}]
 
 
+def test_it_sees_each_version_from_its_beginning(stack: Stack) -> None:
+    stack.kube.apply(virtual_machine(stack.namespace, "before"))
+    with StatusWatch(stack.control_plane) as watch:
+        stack.kube.apply(virtual_machine(stack.namespace, "vm"))
+        report(stack)
+        stack.kube.delete("virtualmachines", "vm", stack.namespace)
+        stack.kube.wait_gone("virtualmachines", "vm", stack.namespace)
+    assert [it.type for it in watch.versions("VirtualMachine", "before")] == ["ADDED"]
+    assert [it.type for it in watch.versions("VirtualMachine", "vm")] == [
+        "ADDED",
+        "MODIFIED",
+        "DELETED",
+    ]
+
+
 def test_it_goes_on_after_the_api_server_restarted(stack: Stack) -> None:
     with StatusWatch(stack.control_plane) as watch:
         stack.kube.apply(virtual_machine(stack.namespace, "vm"))

@@ -20,7 +20,9 @@ from test.kit.installed import READY_SECONDS, Registered
 from test.kit.kube import Kube
 from test.kit.simulated import PLANTED_PASSWORD, WorldProcess
 from test.kit.stack import Object, Role, Stack, condition
+from test.kit.statuswatch import StatusWatch
 from test.kit.thirdparty import CHECK, MANIFESTS, environment_with, install_acme
+from test.kit.watched import Watched
 
 pytestmark = pytest.mark.slow
 
@@ -114,25 +116,27 @@ class AcmeRegistered(Registered):
 
 
 @pytest.fixture
-def registered(
-    control_plane: ControlPlane, world: WorldProcess, tmp_path: Path
-) -> Iterator[AcmeRegistered]:
+def acme(control_plane: ControlPlane, world: WorldProcess, tmp_path: Path) -> Iterator[Watched]:
     """banlieue as shipped, nothing of Acme's applied yet."""
     backend = replace(BACKEND, name="acme", machine=ACME_MACHINES)
     target = AcmeTarget(backend, world.endpoint, world.port, PLANTED_PASSWORD)
     with Stack(control_plane, tmp_path) as stack:
         stack.install()
-        yield AcmeRegistered(stack, target)
+        with StatusWatch(control_plane) as status:
+            watched = Watched(stack, status, list(target.secrets), AcmeRegistered(stack, target))
+            yield watched
+            watched.check()
         stack.purge()
 
 
 def test_a_virtual_machine_runs_on_it_from_end_to_end(
-    registered: AcmeRegistered, site: Path, tmp_path: Path
+    acme: Watched, site: Path, tmp_path: Path
 ) -> None:
-    stack, kube = registered.stack, registered.kube
+    registered, stack, kube = acme.registered, acme.stack, acme.registered.kube
     controller = stack.controller().start()
     crd = run(["-m", "banlieue", "crds", "--backend", "acme"], environment_with(site), tmp_path)
     with _applied(kube, crd):
+        acme.status.follow(f"{ACME_MACHINES.plural}.{_GROUP}", lasting=False)
         # The controller is at work already: it learns of the kind by its class.
         registered.register()
         path = environment_with(site)["PYTHONPATH"]

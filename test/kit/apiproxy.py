@@ -7,8 +7,10 @@ of the request. That is how tests kill a process at each write boundary.
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -20,12 +22,15 @@ from aiohttp import web
 
 from test.kit.controlplane import ControlPlane
 from test.kit.kubeconfig import Access, read_kubeconfig
+from test.kit.waiting import wait_until_async
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _NOT_OURS: Final = ("/leases", "/events", "/selfsubject", "/tokenreviews")
 _HOP: Final = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding", "host"}
 )
+_DISCONNECT_SECONDS: Final = 5.0
+_STOP_SECONDS: Final = 40.0
 
 
 class Moment(Enum):
@@ -75,6 +80,7 @@ class ApiProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._session: aiohttp.ClientSession | None = None
         self._runner: web.AppRunner | None = None
+        self._connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -83,7 +89,7 @@ class ApiProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(_STOP_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -101,7 +107,9 @@ class ApiProxy:
             self.writes = []
 
     async def _start(self) -> None:
-        connector = aiohttp.TCPConnector(ssl=self._trust, limit=0)
+        connector = aiohttp.TCPConnector(
+            ssl=self._trust, limit=0, socket_factory=self._new_connection
+        )
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         app = web.Application(client_max_size=16 * 2**20)
         app.router.add_route("*", "/{path:.*}", self._forward)
@@ -125,6 +133,25 @@ class ApiProxy:
             await self._session.close()
         closing = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*closing, return_exceptions=True)
+        await self._disconnect()
+
+    def _new_connection(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
+        self._connections.add(connection)
+        return connection
+
+    async def _disconnect(self) -> None:
+        """End what still says goodbye to the API server, which its session does not wait for."""
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        await wait_until_async(
+            lambda: all(connection.fileno() < 0 for connection in self._connections),
+            _DISCONNECT_SECONDS,
+            "the connections to the API server to end",
+        )
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         write = self._noted(request)

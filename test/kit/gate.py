@@ -8,8 +8,8 @@ repeats lost packets, even when the sender has given up.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -78,11 +78,12 @@ class Gate:
         way.add_done_callback(self._ways.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError):
-            await self._open.wait()
-            back, there = await asyncio.open_connection(self._parts.hostname, self._parts.port)
-            with contextlib.closing(there):
-                await asyncio.gather(self._pump(reader, there), self._pump(back, writer))
+        with contextlib.suppress(OSError):
+            async with _closing(writer):
+                await self._open.wait()
+                back, there = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+                async with _closing(there):
+                    await asyncio.gather(self._pump(reader, there), self._pump(back, writer))
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -93,3 +94,14 @@ class Gate:
         await self._open.wait()
         with contextlib.suppress(OSError):
             sink.write_eof()
+
+
+@asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """Have a connection closed when the block ends: all sent, or at once when that is cut short."""
+    try:
+        yield
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        writer.transport.abort()

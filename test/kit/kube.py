@@ -105,12 +105,22 @@ class Kube:
         field_selector: str | None = None,
     ) -> Objects:
         """Read all objects of a kind; namespace None means all of them."""
-        resource = self.resource(kind)
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        return self._list(kind, namespace, query)[0]
+
+    def snapshot(self, kind: str) -> tuple[Objects, str]:
+        """All objects of a kind, and the version to watch it from so that nothing is missed."""
+        return self._list(kind, None, {})
+
+    def _list(
+        self, kind: str, namespace: str | None, query: Mapping[str, str | None]
+    ) -> tuple[Objects, str]:
+        resource = self.resource(kind)
         answer = self.request("GET", resource.path(namespace), query=query)
         # Items of a list come without these two.
         type_meta = {"apiVersion": resource.api_version, "kind": resource.kind}
-        return [{**type_meta, **item} for item in answer["items"]]
+        objects = [{**type_meta, **item} for item in answer["items"]]
+        return objects, answer["metadata"]["resourceVersion"]
 
     def create(
         self, obj: Mapping[str, Any], namespace: str | None = None, *, dry_run: bool = False

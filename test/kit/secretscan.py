@@ -16,7 +16,6 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from banlieue.api.names import GROUP
-from banlieue.sdk.testing.conformance_target import ConformanceTarget
 from test.kit.kube import Kube
 from test.kit.kubeconfig import read_kubeconfig
 from test.kit.stack import Role, Stack
@@ -110,10 +109,10 @@ class SecretScan:
         self.look_at_objects(stack.kube)
 
 
-def scan_of(target: ConformanceTarget, stack: Stack, *more: str) -> SecretScan:
-    """A scan for the backend's credentials, the tokens of our roles, and what else was planted."""
+def scan_of(stack: Stack, *planted: str) -> SecretScan:
+    """A scan for the tokens of our roles, and what else was planted."""
     tokens = [read_kubeconfig(role.kubeconfig).token for role in stack.roles]
-    return SecretScan([*target.secrets, *filter(None, tokens), *more])
+    return SecretScan([*filter(None, tokens), *planted])
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -38,6 +38,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 _INSTALLED_AS: Final = "banlieue-system"
 _READY_SECONDS: Final = 60.0
 _EVENTS: Final = "events.events.k8s.io"
+_GIVEN: Final = ("rolebindings", "roles", "leases", "secrets", "configmaps")
 
 
 class Role:
@@ -150,11 +151,11 @@ class Stack:
         told = self.kube.list(_EVENTS)
         for namespace in sorted({event["metadata"]["namespace"] for event in told}):
             self.kube.delete_all(_EVENTS, namespace)
-        for kind in (*kinds, "leases", "secrets", "configmaps"):
-            theirs = kind in {"leases", "secrets", "configmaps"}
-            for obj in self.kube.list(kind, self.namespace if theirs else None):
+        # What admins and tenants gave goes, too: a grant that stays would serve the next test.
+        for kind in (*kinds, *_GIVEN):
+            for obj in self.kube.list(kind):
                 meta = obj["metadata"]
-                if meta["name"] == "kube-root-ca.crt":
+                if _is_of_kubernetes(meta):
                     continue
                 if kind == "virtualmachines":
                     unprotect(self.kube, kind, obj)
@@ -241,12 +242,16 @@ class Stack:
             environment=environment,
         )
 
-    def outside(self, backend: str, namespace: str) -> Role:
-        """A provider for all Providers of a namespace, run by an administrator; not started yet."""
-        where = ["--system-namespace", self.namespace, "--namespace", namespace]
+    def outside(self, name: str, *arguments: str) -> Role:
+        """One of our processes with the rights of an administrator, who runs it; not started yet.
+
+        Args:
+            name: What to call it.
+            arguments: Its command.
+        """
         role = Role(
-            f"outside-{backend}",
-            ["provider", backend, *where],
+            name,
+            list(arguments),
             kubeconfig=self.control_plane.kubeconfig,
             directory=self.directory,
         )
@@ -285,6 +290,11 @@ class Stack:
         role.user = f"system:serviceaccount:{namespace}:{account}"
         self.roles.append(role)
         return role
+
+
+def _is_of_kubernetes(meta: Mapping[str, Any]) -> bool:
+    theirs: bool = meta.get("namespace", "").startswith("kube-")
+    return theirs or meta["name"] == "kube-root-ca.crt"
 
 
 @functools.cache

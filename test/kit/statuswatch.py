@@ -98,13 +98,15 @@ class StatusWatch:
 
         Args:
             kind: Such as `vsphereclusters`.
-            lasting: Whether it is there for good; else the watch ends with the kind.
+            lasting: Whether it is there for good; then every version from now on is seen. Else the
+                watch begins a little later, and ends with the kind.
         """
         with self._lock:
             if kind in self._kinds:
                 return
             self._kinds.append(kind)
-        how = {"lasting": lasting}
+        version = self._begin(kind) if lasting else None
+        how = {"lasting": lasting, "version": version}
         thread = threading.Thread(target=self._follow, args=(kind,), kwargs=how, daemon=True)
         thread.start()
         self._threads.append(thread)
@@ -176,8 +178,13 @@ class StatusWatch:
 
     # Threads
 
-    def _follow(self, kind: str, *, lasting: bool) -> None:
-        version: str | None = None
+    def _begin(self, kind: str) -> str:
+        objects, version = self._kube.snapshot(kind)
+        for obj in objects:
+            self._take(WatchEvent("ADDED", obj))
+        return version
+
+    def _follow(self, kind: str, *, lasting: bool, version: str | None) -> None:
         while not self._stopped.is_set():
             try:
                 for event in self._events(kind, version):

@@ -127,8 +127,9 @@ def told_in(versions: Iterable[Version], more: Container[str] = ()) -> Told:
 def in_the_end(vm: Object) -> Iterator[str]:
     """Every field of a status with its value, but for what has to differ."""
     for path, value in sorted(_leaves(vm.get("status") or {})):
+        # Unknown while its cluster may not be read, and until the inventory is read again.
         if path == "host":
-            continue  # unknown while its cluster may not be read, and a while longer
+            continue
         yield f"{path}: {'…' if _OTHER.search(path) else json.dumps(value)}"
     for field, word in sorted(words(vm)):
         yield f"{field}: {word}"

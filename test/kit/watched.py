@@ -7,7 +7,7 @@ client would stumble over, secrets where somebody could read them, defects in th
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,27 +29,22 @@ class CheckError(AssertionError):
 
 
 @dataclass
-class Watched:
-    """banlieue registered with a backend, and who looks over its shoulder.
+class Checkers:
+    """Who looks over the shoulder of the roles of an installation.
 
     Attributes:
-        registered: The installation.
-        status: Every version of everything it reported.
-        planted: More texts that must show up nowhere; a test may add to it.
+        stack: The roles and where they are installed.
+        status: Every version of everything they reported.
+        planted: Texts that must show up nowhere; a test may add to it.
     """
 
-    registered: Registered
+    stack: Stack
     status: StatusWatch
-    planted: list[str] = field(default_factory=list)
-
-    @property
-    def stack(self) -> Stack:
-        """The roles and where they are installed."""
-        return self.registered.stack
+    planted: list[str]
 
     def scan(self) -> SecretScan:
         """Look for all planted secrets in everything that is shown now, or was in a status."""
-        scan = scan_of(self.registered.target, self.stack, *self.planted)
+        scan = scan_of(self.stack, *self.planted)
         scan.look_at(self.stack)
         for version in self.status.everything():
             obj = version.object
@@ -74,6 +69,34 @@ class Watched:
 
 
 @contextmanager
+def checked(stack: Stack, *planted: str) -> Iterator[Checkers]:
+    """Checkers beside the roles of an installation, whatever it is made of.
+
+    Args:
+        stack: The installation; our kinds are there already.
+        planted: Texts that must show up nowhere.
+
+    Raises:
+        CheckError: At the end, when a checker found something.
+    """
+    with StatusWatch(stack.control_plane) as status:
+        found = Checkers(stack, status, list(planted))
+        yield found
+        found.check()
+
+
+@dataclass
+class Watched(Checkers):
+    """banlieue registered with a backend, and who looks over its shoulder.
+
+    Attributes:
+        registered: The installation.
+    """
+
+    registered: Registered
+
+
+@contextmanager
 def watched(
     control_plane: ControlPlane, directory: Path, target: ConformanceTarget
 ) -> Iterator[Watched]:
@@ -90,7 +113,7 @@ def watched(
     with Stack(control_plane, directory) as stack:
         stack.install()
         with StatusWatch(control_plane) as status:
-            found = Watched(Registered(stack, target), status)
+            found = Watched(stack, status, list(target.secrets), Registered(stack, target))
             try:
                 found.registered.register()
                 yield found

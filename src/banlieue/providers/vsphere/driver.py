@@ -49,6 +49,7 @@ from banlieue.providers.vsphere.vms.work import Work
 from banlieue.providers.vsphere.watching.census import Census
 from banlieue.providers.vsphere.watching.records import Records, machine_state
 from banlieue.providers.vsphere.watching.watcher import Watcher
+from banlieue.providers.vsphere.watching.whereabouts import Whereabouts
 from banlieue.sdk.driver import (
     About,
     Connection,
@@ -108,6 +109,7 @@ class VSphereDriver:
             tags=tags, named=named_tags(capabilities), reader=partial(read_inventory, kind=kind)
         )
         self._places = InventoryCache(session, monotonic, age, reader, policies.attach)
+        self._whereabouts = Whereabouts(self._records, self._places)
         references = References(rest=self._rest, tags=tags, monotonic=monotonic, max_age=age)
         self._templates = Templates(session, self._census, monotonic, age, references)
         self._absence = Absence(session=session, census=self._census, monotonic=monotonic)
@@ -318,6 +320,7 @@ class VSphereDriver:
             look = self._making.next_look()
             wait = timeout if look is None else min(timeout, max(1.0, look))
             told = self._watcher.changes(0.0 if words else wait)
+            words |= self._whereabouts.changed()
             return Changes(told.uuids | words, told.tasks, everything=told.everything)
 
     def _seed(self) -> None:

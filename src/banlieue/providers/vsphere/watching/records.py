@@ -342,10 +342,18 @@ def read_details(record: VmRecord, found: Found, now: float) -> Details:
     )
 
 
+def whereabouts(record: VmRecord, places: Inventory | None) -> tuple[str | None, str | None]:
+    """The failure domain and the name of the host of a VM; None what is not known."""
+    if places is None:
+        return None, None
+    host = places.hosts.get(record.host or "")
+    return zone_of(places, record.host, record.pool), host.name if host else None
+
+
 def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
     """A record with details in the words of the SDK."""
     details = record.details
-    host = places.hosts.get(record.host or "") if places else None
+    failure_domain, host = whereabouts(record, places)
     running = record.running
     hostname = details.hostname if details and running else None
     told = details.addresses if details and running else ()
@@ -355,8 +363,8 @@ def machine_state(record: VmRecord, places: Inventory | None) -> MachineState:
         backend_id=record.moid,
         mark=Mark.decode(record.mark),
         power=_POWER.get(record.power or "", PowerState.POWERED_OFF),
-        failure_domain=zone_of(places, record.host, record.pool) if places else None,
-        host=host.name if host else None,
+        failure_domain=failure_domain,
+        host=host,
         addresses=(*told, *_hostname(hostname)),
         cpus=record.cpus,
         memory_mib=record.memory_mib,
