@@ -38,7 +38,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 _INSTALLED_AS: Final = "banlieue-system"
 _READY_SECONDS: Final = 60.0
 _EVENTS: Final = "events.events.k8s.io"
-_GIVEN: Final = ("rolebindings", "roles", "leases", "secrets", "configmaps")
+_GRANTS: Final = ("rolebindings", "roles")
 
 
 class Role:
@@ -151,11 +151,12 @@ class Stack:
         told = self.kube.list(_EVENTS)
         for namespace in sorted({event["metadata"]["namespace"] for event in told}):
             self.kube.delete_all(_EVENTS, namespace)
-        # What admins and tenants gave goes, too: a grant that stays would serve the next test.
-        for kind in (*kinds, *_GIVEN):
+        # What tenants were granted goes, too: it would serve the next test. Our own rights stay.
+        for kind in (*kinds, *_GRANTS, "leases", "secrets", "configmaps"):
             for obj in self.kube.list(kind):
                 meta = obj["metadata"]
-                if _is_of_kubernetes(meta):
+                shipped = kind in _GRANTS and meta["namespace"] == self.namespace
+                if shipped or _is_of_kubernetes(meta):
                     continue
                 if kind == "virtualmachines":
                     unprotect(self.kube, kind, obj)
