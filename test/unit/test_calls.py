@@ -103,6 +103,7 @@ async def test_stop_iteration_reaches_the_caller_as_an_error() -> None:
     pool.close()
 
 
+@pytest.mark.slow
 def test_a_hung_call_does_not_keep_the_interpreter_alive() -> None:
     code = (
         "import asyncio, threading\n"

@@ -75,6 +75,7 @@ def test_a_default_class_names_the_kinds_of_its_backend() -> None:
     assert made["spec"]["cluster"]["kind"] == "VSphereCluster"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("imported", "absent"),
     [

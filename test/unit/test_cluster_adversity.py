@@ -147,6 +147,7 @@ def test_status_tells_of_all_clusters_also_of_broken_ones(
     assert "Not-Ours" not in said.out + said.err
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_told_with_the_node_behind_it(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +222,7 @@ def test_of_what_ctr_says_the_error_is_shown() -> None:
     assert images.said(noise) == noise.strip()
 
 
+@pytest.mark.slow
 def test_a_tool_that_hangs_in_the_node_is_given_up_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +281,7 @@ node.Node(plan, node.Channel(socket.socket(fileno=descriptor))).run()
 """
 
 
+@pytest.mark.slow
 def test_a_node_that_is_short_of_something_lives_on(tmp_path: Path) -> None:
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     runs, daemon = tmp_path / "runs", tmp_path / "etcd"

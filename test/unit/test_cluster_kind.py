@@ -12,6 +12,8 @@ from hack.cluster import choose
 from hack.cluster.interface import ClusterError, Leave
 from hack.cluster.kind import KindCluster
 
+pytestmark = pytest.mark.slow
+
 KIND = """\
 #!{python}
 import pathlib, sys

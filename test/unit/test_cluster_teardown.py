@@ -47,6 +47,7 @@ def known(place: Place, node: NodeProcess | None = None) -> Record:
     return found
 
 
+@pytest.mark.slow
 def test_a_node_that_nobody_wrote_down_is_ended(
     place: Place, stray: subprocess.Popen[bytes]
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_node_that_nobody_wrote_down_is_ended(
     assert not teardown.sweep(place)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("place")
 def test_the_node_of_a_state_elsewhere_lives_on(
     stray: subprocess.Popen[bytes], tmp_path: Path
@@ -65,6 +67,7 @@ def test_the_node_of_a_state_elsewhere_lives_on(
     assert not copy.state.exists()
 
 
+@pytest.mark.slow
 def test_words_in_another_order_name_no_node(place: Place) -> None:
     module, state = node_control.words(place)
     command = [sys.executable, "-c", "input()", state, module]

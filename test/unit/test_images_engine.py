@@ -7,6 +7,8 @@ from hack.images import engine
 from hack.images.own import OwnImage
 from hack.images.store import ImageError, Store
 
+pytestmark = pytest.mark.slow
+
 # Behaves like an engine as far as it is asked: notes its arguments, saves what it is told to.
 ENGINE = """#!/bin/sh
 echo "$(basename "$0") $*" >> "$LOG"
