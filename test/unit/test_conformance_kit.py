@@ -17,6 +17,8 @@ from banlieue.sdk.simulated.states import Plan, vm_spec
 from banlieue.sdk.testing.conformance import Bench, DriverConformance
 from test.kit.simulated import PLANTED_PASSWORD, memory_target
 
+pytestmark = pytest.mark.slow
+
 
 class Mutant(SimulatedDriver):
     """A driver that is right but for what a subclass overrides."""

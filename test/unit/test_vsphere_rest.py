@@ -22,6 +22,8 @@ from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Transie
 from test.kit.restserver import PASSWORD, Answer, RestServer, rest_server
 from test.kit.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 _CATEGORIES = {"urn:c:1": "team", "urn:c:2": "tier"}
 
 
