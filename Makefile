@@ -77,6 +77,8 @@ else
 	@$(BIN)/python -m test.bench.outage
 	@$(BIN)/python -m test.bench.three
 	@$(BIN)/python -m test.bench.fleet
+	@$(PYTHON) hack/tools/build.py --group cluster
+	@$(BIN)/python -m test.bench.clusters
 endif
 
 clean: ## Remove what was built in this tree; caches of other trees stay
