@@ -165,12 +165,14 @@ class ControllerRole:
                         partial(addresses.claim, self.services),
                         namespace=self.namespace,
                         optional=True,
+                        many=True,
                     ),
                     Watch(
                         IP_ADDRESSES,
                         partial(addresses.address, self.services),
                         namespace=self.namespace,
                         optional=True,
+                        many=True,
                     ),
                     Watch(VIRTUAL_MACHINES, wakes.nobody, namespace=self.namespace, many=True),
                     Watch(PROVIDERS, wakes.nobody),
@@ -219,7 +221,7 @@ class ControllerRole:
         """Listen to a machine kind; one that is not installed yet is waited for."""
         self.ctx.add_watch(
             virtualmachine.CONTROLLER,
-            Watch(kind, self._machine, namespace=self.namespace, optional=True),
+            Watch(kind, self._machine, namespace=self.namespace, optional=True, many=True),
         )
         self.ctx.add_watch(
             machines.CONTROLLER,
@@ -286,6 +288,7 @@ class ControllerRole:
                 addresses.virtual_machines,
                 namespace=self.namespace,
                 optional=True,
+                many=True,
             ),
             self._config_map_watch(self.wakes.installation),
         )

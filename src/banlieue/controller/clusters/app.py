@@ -44,7 +44,7 @@ class ClusterControllers:
                 cluster.InfraClusterReconciler(self.services, self._clusters),
                 (
                     self._optional(CAPI_CLUSTERS, of_clusters.owner),
-                    self._optional(IP_ADDRESS_CLAIMS, of_clusters.claim),
+                    self._optional(IP_ADDRESS_CLAIMS, of_clusters.claim, many=True),
                     Watch(PROVIDERS, of_clusters.provider),
                     Watch(PROVIDER_CLASSES, of_clusters.provider_class),
                     Watch(NAMESPACES, of_clusters.namespace),
@@ -99,5 +99,5 @@ class ClusterControllers:
     def _wakes(self, known: Kinds) -> Wakes:
         return Wakes(self.services.ctx.cache, known)
 
-    def _optional(self, kind: Resource, mapper: Mapper) -> Watch:
-        return Watch(kind, mapper, namespace=self.namespace, optional=True)
+    def _optional(self, kind: Resource, mapper: Mapper, *, many: bool = False) -> Watch:
+        return Watch(kind, mapper, namespace=self.namespace, optional=True, many=many)

@@ -302,6 +302,7 @@ class ProviderReconciler:
                     self._backend.machine,
                     self._map_machine,
                     field_selector=in_use.machine_selector(self._only),
+                    many=True,
                 ),
             ),
             workers,

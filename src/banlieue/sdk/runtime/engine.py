@@ -134,6 +134,9 @@ class Engine:
         self._tools.hub.subscribe(stream, name, watch.map, running.queue.add)
         keeper = self._keepers.get(stream)
         if keeper is not None:
+            if keeper.stream.many is not stream.many:
+                # The first decided on the watch engine; it serves both, at another price.
+                log.error("watches disagree on how many there are", extra={"stream": str(stream)})
             keeper.optional = keeper.optional and watch.optional
             self._tools.hub.replay(stream, watch.map, running.queue.add)
             return
