@@ -63,8 +63,8 @@ class Words:
         """Every reason that may be told."""
         may = self.may.union(*self.must(mode))
         # The call is carried out in the end, beside the next attempt; and every other call has as
-        # little time there.
-        return may | UNREACHABLE | _BUSY if mode == "late" else may
+        # little time there: a clone that was given up is looked for.
+        return may | UNREACHABLE | _BUSY | _SOUGHT if mode == "late" else may
 
     def must(self, mode: str) -> tuple[Reasons, ...]:
         """Sets of reasons, of each of which one has to be told."""
@@ -80,6 +80,7 @@ def one_of(*reasons: Reason) -> Reasons:
 
 UNREACHABLE: Final = one_of(Reason.PROVIDER_UNREACHABLE)
 _BUSY: Final = one_of(Reason.PROVIDER_BUSY)
+_SOUGHT: Final = one_of(Reason.ABSENCE_UNPROVEN)
 
 
 def acts(broken: Reason, *faults: Typed) -> Words:

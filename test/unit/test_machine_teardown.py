@@ -2,7 +2,9 @@
 
 import pytest
 
+from banlieue.api.reasons import Reason
 from banlieue.api.resources import PROVIDERS, VIRTUAL_MACHINES
+from banlieue.sdk.errors import DriverError, NeedsOperator, Transient, Unreachable
 from banlieue.sdk.kube import Obj
 from banlieue.sdk.simulated.models import SIMULATED_MACHINES
 from test.kit.machinebench import MACHINE, PROVIDER, MachineBench
@@ -65,6 +67,38 @@ async def test_release_of_an_orphan_takes_the_mark_off(bench: MachineBench) -> N
     (vm,) = bench.vms()
     assert vm.mark is None
     assert vm.power == "PoweredOn"
+
+
+@pytest.mark.identity("0.6")
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (Transient(Reason.BACKUP_IN_PROGRESS, "a backup runs"), True),
+        (Unreachable("no answer"), False),
+        (NeedsOperator(Reason.PROVIDER_PERMISSION_DENIED, "no right to do that"), False),
+    ],
+)
+async def test_a_busy_orphan_keeps_its_object_until_its_mark_is_off(
+    bench: MachineBench, monkeypatch: pytest.MonkeyPatch, error: DriverError, *, waits: bool
+) -> None:
+    """The next VirtualMachine of that name would take up the user's VM by the mark."""
+    bench.make_machine()
+    await bench.run()
+    _delete_owner(bench, "Orphan")
+    bench.delete(mode="Release")
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bench.served.driver), "remove_mark", refuse)
+        await bench.run()
+    assert bool(bench.machine()) is waits
+    if waits:
+        assert bench.condition("Ready") == ("False", "BackupInProgress")
+        await bench.run()
+        assert bench.machine() == {}
+        assert [vm.mark for vm in bench.vms()] == [None]
 
 
 async def test_release_keeps_the_mark_of_a_vm_that_is_to_be_destroyed(bench: MachineBench) -> None:

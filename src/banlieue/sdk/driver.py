@@ -112,7 +112,8 @@ class MachineRef:
     `seen` tells that the VM was on the backend before (`spec.providerID` is set), which decides
     what proves absence. `backend_id` is a hint and may be stale. `failure_domain` is the id of the
     place where a create was or would be sent. `incoming` tells that the machine is the target of
-    a move that is not committed, as its mark says then.
+    a move that is not committed, as its mark says then. `fresh` tells that this very process made
+    the UUID up, after the driver had found no VM, and means to make the VM: nobody else did yet.
     """
 
     owner: Owner
@@ -123,6 +124,7 @@ class MachineRef:
     backend_id: str | None = None
     failure_domain: str | None = None
     incoming: bool = False
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

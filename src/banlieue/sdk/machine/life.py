@@ -137,6 +137,7 @@ async def mint(scope: Scope) -> Outcome:
             backend_identity=backend,
         ),
     )
+    scope.memory.minted = identity if found is None else None
     if found is not None:
         told = f"The existing VM {found.name} of this owner was found and taken up"
         scope.ctx.recorder.event(told_of(scope), EventReason.REBOUND, told)

@@ -34,6 +34,7 @@ class Memory:
     """What a process remembers of a machine between passes; losing it costs only time."""
 
     task: Task | None = None
+    minted: str | None = None
     tried: bool = False
     failures: int = 0
     hints_taken: bool = False
@@ -195,6 +196,9 @@ class Scope:
             backend_id=self.machine.status.backend_id,
             failure_domain=domain.id if domain else None,
             incoming=spec.role is MoveRole.INCOMING,
+            fresh=instance is not None
+            and instance.uuid == self.memory.minted
+            and self.machine.metadata.deletion_timestamp is None,
         )
 
 

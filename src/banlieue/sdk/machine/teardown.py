@@ -16,7 +16,7 @@ from banlieue.api.types import DeletionPolicy, PowerOffMode, PowerState
 from banlieue.api.v1alpha1.provider import ProviderMode
 from banlieue.api.v1alpha1.virtualmachine import VirtualMachine
 from banlieue.sdk.driver import DiskState, Driver, MachineRef, Task
-from banlieue.sdk.errors import DriverError, NeedsOperator, NotYet, Unreachable
+from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Unreachable
 from banlieue.sdk.kube import Key, NotFound
 from banlieue.sdk.machine import adoption, disks, life, permission, plan, writes
 from banlieue.sdk.machine.ownership import check_ours
@@ -99,7 +99,9 @@ async def check_intent(scope: Scope) -> Outcome:
 async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
     """A VM left to its user loses our mark; one whose owner lives on keeps it, to be found by.
 
-    Best effort: release must go through when the backend does not answer.
+    Release goes through when the backend does not answer, or will not have it done. What answers
+    that something else goes on, such as a backup, is waited for: a mark that stays would have the
+    next VirtualMachine of that name take up the user's VM.
     """
     made_by = scope.machine.spec.virtual_machine_ref
     if made_by is None or await permission.may_change(scope) is not CONTINUE:
@@ -123,9 +125,7 @@ async def _remove_mark_of_orphan(scope: Scope) -> Task | None:
 
     try:
         return await scope.open.call(remove)
-    except NotYet:
-        raise
-    except DriverError:
+    except (Unreachable, NeedsOperator, InvalidSpec):
         return None
 
 

@@ -41,6 +41,8 @@ _BULK = 3000
 _FEW = 300
 """VMs up to which a bulk read of names is cheaper than asking for a name: for many, and for one."""
 
+_RECENT_SECONDS = 10.0
+"""Age that a list of very many VMs may have when a machine is looked for by its mark."""
 _SIGHT_SECONDS = 60.0
 _FRESH_SECONDS = 600.0
 
@@ -209,10 +211,10 @@ class Machines:
     def _was_minted_here(self, ref: MachineRef) -> bool:
         """Whether the UUID cannot be on any VM, since it was made up after absence was proven.
 
-        The owner's machine was proven absent within this session, only this process makes machines
-        of this Provider meanwhile, and it has not sent a create for this UUID.
+        The owner's machine was proven absent within this session, this process made the UUID up
+        after that, and it has not sent a create for it.
         """
-        if ref.seen or ref.uuid is None or ref.backend_id is not None:
+        if not ref.fresh or ref.seen or ref.uuid is None or ref.backend_id is not None:
             return False
         key, uuid = (ref.owner, ref.epoch), ref.uuid.lower()
         with self._lock:
@@ -279,16 +281,17 @@ class Machines:
         return [live for live in found if live.record.moid in now]
 
     def _learn_names(self, name: str) -> None:
-        """Have the census know who has that name.
+        """Have the census know who has that name, and who carries which mark.
 
-        One bulk read serves all machines that are looked for together. Where there are very many
-        VMs, or many and only one machine is looked for, asking for the name is cheaper.
+        One bulk read serves all machines that are looked for together. While machines are made
+        one after the other among very many VMs, one of a moment ago does, and the name is asked
+        for: a VM that came back meanwhile most likely has it.
         """
         self.watcher.expect_more()
         self.census.ensure()
-        if self.census.size <= (_BULK if self.watcher.busy else _FEW):
-            self.census.refresh()
-            return
+        busy = self.watcher.busy
+        many = self.census.size > (_BULK if busy else _FEW)
+        self.census.refresh(max_age=_RECENT_SECONDS if many and busy else 0.0)
         for datacenter in self.places.get().datacenters.values():
             key = find_child(self.session, datacenter.vm_folder, name)
             if key is not None:
