@@ -180,10 +180,10 @@ class MachineTemplateSpec(Model):
         default=None, description="Host name in the guest. Default: the name of the owner."
     )
     cpus: Cpus | None = Field(
-        default=None, description="Virtual processors. Default: the class's, else the image's."
+        default=None, description="Virtual processors. Default: the class's; required without one."
     )
     memory_mib: MemoryMiB | None = Field(
-        default=None, description="Memory in MiB. Default: the class's, else the image's."
+        default=None, description="Memory in MiB. Default: the class's; required without one."
     )
     firmware: Firmware | None = Field(
         default=None, description="What boots the guest. Default: the class's, else the image's."

@@ -81,7 +81,7 @@ def paused_status(cluster: InfraCluster, why: str, now: datetime) -> ClusterStat
 
 
 def deleting_status(cluster: InfraCluster, now: datetime) -> ClusterStatus:
-    """The status of a cluster that is being deleted: we hold nothing, somebody else does."""
+    """The status of a cluster that is being deleted, with whose finalizers hold it."""
     held = ", ".join(sorted(cluster.metadata.finalizers))
     told = false(ConditionType.READY, Reason.DELETING, f"it is being deleted; held by {held}")
     return _with(cluster, told, now)
