@@ -15,7 +15,7 @@ from banlieue.providers.vsphere.driver import VSphereDriver
 from banlieue.providers.vsphere.places.privileges import READ
 from banlieue.providers.vsphere.watching import ends
 from banlieue.sdk.driver import MachineRef, Task
-from banlieue.sdk.errors import AbsenceUnproven, DriverError, Foreign, NeedsOperator
+from banlieue.sdk.errors import AbsenceUnproven, DriverError, Foreign, NeedsOperator, NotYet
 from test.kit.fakevcenter import FakeVCenter
 from test.kit.feed import Feed
 from test.kit.waiting import wait_until
@@ -90,7 +90,8 @@ def gone(driver: VSphereDriver, ref: MachineRef) -> None:
         tasks.extend([task] if task is not None else [])
         return False
 
-    wait_until(ended, PATIENCE, "the VM to be gone")
+    # A watch that is built anew at this moment says so; its caller asks again.
+    wait_until(ended, PATIENCE, "the VM to be gone", retry_on=(NotYet,))
 
 
 @pytest.mark.usefixtures("impatient")
