@@ -245,6 +245,17 @@ def test_programs_get_one_document(run: Run, output: str) -> None:
         ({"apiVersion": "v1", "kind": "Secret"}, ["is v1/Secret, not a VirtualMachine"]),
         ({**machine("x"), "apiVersion": "banlieue.io/v2"}, ["banlieue.io/v2/VirtualMachine"]),
         ({**machine("x"), "metadata": {"generateName": "x-"}}, ["metadata.name is required"]),
+        (machine("n" * 300), ["metadata.name is no name", "at most 253"]),
+        (machine("Ünï"), ["metadata.name is no name"]),
+        (
+            machine("db-1", disks=[{"name": "a", "sizeGiB": 1}, {"name": "a", "sizeGiB": 2}]),
+            ["spec.disks[1] has the name of spec.disks[0]"],
+        ),
+        (machine("db-1", disks=[{"name": "a", "sizeGiB": True}]), ["sizeGiB must be an integer"]),
+        (machine("db-1", disks=[{"name": "a", "sizeGiB": "100"}]), ["sizeGiB must be an integer"]),
+        (machine("db-1", classRef="small"), ["spec.classRef must be an object, such as {name: sm"]),
+        ({**machine("db-1"), "spec": "none"}, ["spec must be an object"]),
+        ("kind: x\ndisks: &a [*a]", ["nested too deeply"]),
         ("just a word", ["not an object"]),
         ("a: [", ["not valid YAML"]),
         ("", ["there is no object in it"]),
@@ -257,6 +268,38 @@ def test_bad_input_is_named(run: Run, bad: Obj | str, words: list[str]) -> None:
     for word in words:
         assert word in result.stderr
     assert result.stdout == ""
+
+
+def test_bad_json_is_called_json(run: Run, tmp_path: Path) -> None:
+    run(machine("db-1"))
+    for number, text in enumerate(("[" * 100_000, "{")):
+        file = tmp_path / f"{number}.json"
+        file.write_text(text)
+        arguments = ["-f", str(file), "--from", str(tmp_path / "state")]
+        answer = CliRunner().invoke(main.cli, ["schedule", *arguments])
+        assert answer.exit_code == 2
+        assert f"{file}: not valid JSON" in answer.stderr
+
+
+def test_a_namespace_that_cannot_be_is_bad_input(run: Run) -> None:
+    result = run(machine("db-1"), options=("-n", "Bad NS"))
+    assert result.exit_code == 2
+    assert "'Bad NS' is no name of a namespace" in result.stderr
+
+
+def test_fields_of_the_state_that_are_passed_over_are_told(run: Run, tmp_path: Path) -> None:
+    run(machine("db-1"))
+    state = tmp_path / "state" / "all.yaml"
+    whole = yaml.safe_load(state.read_text())
+    (one, *_) = (it for it in whole["items"] if it["kind"] == "VMClass")
+    one["spec"]["cpuz"] = 2
+    state.write_text(yaml.safe_dump(whole))
+    arguments = ["-f", str(tmp_path / "vm.yaml"), "--from", str(tmp_path / "state")]
+    answer = CliRunner().invoke(main.cli, ["schedule", *arguments])
+    assert answer.exit_code == 0, answer.output
+    assert f"note: {state}, item {whole['items'].index(one) + 1}: unknown field spec.cpuz is" in (
+        answer.stderr
+    )
 
 
 def test_every_bad_document_is_named_before_anything_is_said(run: Run) -> None:
@@ -304,7 +347,7 @@ def test_a_missing_file_is_bad_input(run: Run, tmp_path: Path) -> None:
     arguments = ["-f", str(tmp_path / "none.yaml"), "--from", str(tmp_path / "state")]
     answer = CliRunner().invoke(main.cli, ["schedule", *arguments])
     assert answer.exit_code == 2
-    assert "none.yaml: cannot be read" in answer.stderr
+    assert "none.yaml: cannot be read: No such file or directory; name a file" in answer.stderr
 
 
 def test_without_an_installation_that_is_said(run: Run) -> None:

@@ -8,7 +8,8 @@ from typing import NoReturn
 
 import click
 
-from banlieue.cli.options import ProviderKey
+from banlieue.cli.connect import connection_options
+from banlieue.cli.options import NAMESPACE, ProviderKey
 from banlieue.sdk.kube import Key
 
 BAD_INPUT = 2
@@ -28,7 +29,11 @@ def adopt() -> None:
     help="Provider whose backend is looked at.",
 )
 @click.option(
-    "-n", "--namespace", required=True, help="Namespace the VirtualMachines are to be made in."
+    "-n",
+    "--namespace",
+    type=NAMESPACE,
+    required=True,
+    help="Namespace the VirtualMachines are to be made in.",
 )
 @click.option(
     "--selector",
@@ -46,14 +51,7 @@ def adopt() -> None:
     metavar="DIR",
     help="Write one file for each VM into this directory instead of the standard output.",
 )
-@click.option(
-    "--kubeconfig",
-    envvar="KUBECONFIG",
-    default="",
-    metavar="FILE",
-    help="How to reach the cluster. Default: ~/.kube/config.",
-)
-@click.option("--context", "kube_context", default="", help="Context in the kubeconfig.")
+@connection_options
 def plan(
     *,
     provider: Key,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from banlieue.api import names
-from banlieue.cli.connect import with_client
+from banlieue.cli.connect import connection_options, with_client
+from banlieue.cli.options import SECRET
 from banlieue.sdk.kube import ApiError, Obj
 
 if TYPE_CHECKING:
@@ -33,6 +34,15 @@ def _add(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def _not_empty(_: click.Context, option: click.Parameter, value: str | None) -> str:
+    """What was given, and nothing where nothing was: an empty variable of a script is a mistake."""
+    if value is None:
+        return ""
+    if not value.strip("/ "):
+        raise click.BadParameter("is empty; leave it out for the default", param=option)
+    return value
+
+
 _namespace = click.option(
     "--namespace",
     default=names.SYSTEM_NAMESPACE,
@@ -42,25 +52,20 @@ _namespace = click.option(
 )
 _release = _add(
     click.option(
-        "--version", default="", metavar="TAG", help="Image tag. Default: that of this command."
+        "--version",
+        default=None,
+        callback=_not_empty,
+        metavar="TAG",
+        help="Image tag. Default: that of this command.",
     ),
     click.option(
         "--registry",
-        default="",
+        default=None,
+        callback=_not_empty,
         metavar="HOST[:PORT][/PATH]",
         help="Where nodes pull from: the image becomes <registry>/banlieue:<version>. Default: "
         "localhost, an image that was loaded onto the nodes.",
     ),
-)
-_connection = _add(
-    click.option(
-        "--kubeconfig",
-        envvar="KUBECONFIG",
-        default="",
-        metavar="FILE",
-        help="How to reach the cluster. Default: ~/.kube/config.",
-    ),
-    click.option("--context", "kube_context", default="", help="Context in the kubeconfig."),
 )
 _dry_run = click.option(
     "--dry-run", is_flag=True, help="Print the YAML for kubectl apply -f -; needs no cluster."
@@ -119,7 +124,7 @@ def bootstrap() -> None:
 @_applying
 @_downgrade
 @_timeout
-@_connection
+@connection_options
 def operator(namespace: str, version: str, registry: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Install or upgrade everything: kinds, rights, policies, controller and operator.
 
@@ -140,7 +145,7 @@ def operator(namespace: str, version: str, registry: str, **options: Any) -> Non
 @_applying
 @_downgrade
 @_timeout
-@_connection
+@connection_options
 def controller(namespace: str, version: str, registry: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Install or upgrade what `bootstrap operator` does, but the operator.
 
@@ -168,7 +173,7 @@ def controller(namespace: str, version: str, registry: str, **options: Any) -> N
 @_dry_run
 @_applying
 @_timeout
-@_connection
+@connection_options
 def provider(
     backend: str,
     namespace: str,
@@ -188,14 +193,7 @@ def provider(
     from banlieue.bootstrap.plan import provider_plan
     from banlieue.sdk.registry import own_backend_names
 
-    own = own_backend_names()
-    if backend not in own:
-        click.echo(
-            f"note: banlieue brings no backend {backend}, only {', '.join(own)}; its kinds, its "
-            f"ProviderClass and ClusterRole banlieue-provider-{backend} have to come by manifests "
-            "of its own",
-            err=True,
-        )
+    _note_foreign([backend], own_backend_names())
     target = _target(namespace, version, registry)
     _install(lambda: provider_plan(backend, target, system_namespace=system_namespace), options)
 
@@ -213,6 +211,7 @@ def provider(
 @click.option(
     "--secret",
     "secrets",
+    type=SECRET,
     multiple=True,
     metavar="NAME",
     help="Only this Secret; may be given more than once. Default: all Secrets there.",
@@ -228,7 +227,7 @@ def provider(
 @click.option("--diff", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--force-conflicts", is_flag=True, help="Take over what others set differently.")
 @_timeout
-@_connection
+@connection_options
 def grant(
     namespace: str,
     backends: Sequence[str],
@@ -243,7 +242,9 @@ def grant(
     from banlieue.bootstrap.plan import grant_plan
     from banlieue.sdk.registry import own_backend_names
 
-    chosen = backends or own_backend_names()
+    own = own_backend_names()
+    chosen = backends or own
+    _note_foreign(chosen, own)
     _install(
         lambda: grant_plan(namespace, chosen, secrets=secrets, system_namespace=system_namespace),
         {**options, "wait": False},
@@ -268,7 +269,7 @@ def grant(
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @_timeout
-@_connection
+@connection_options
 def uninstall(namespace: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Take banlieue out of a cluster, with its kinds and everything of them.
 
@@ -287,6 +288,16 @@ def uninstall(namespace: str, **options: Any) -> None:  # noqa: ANN401 - click's
         await remove(tools, plan, removal)
 
     _visit(options, act)
+
+
+def _note_foreign(backends: Sequence[str], own: Sequence[str]) -> None:
+    for backend in sorted(set(backends) - set(own)):
+        click.echo(
+            f"note: banlieue brings no backend {backend}, only {', '.join(own)}; its kinds, its "
+            f"ProviderClass and ClusterRole banlieue-provider-{backend} have to come by manifests "
+            "of its own",
+            err=True,
+        )
 
 
 def _target(namespace: str, version: str, registry: str) -> "Target":

@@ -2,44 +2,27 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from banlieue.api import yaml_text
-from banlieue.api.crd.schema import Schema, structural_schema
 from banlieue.api.meta import ResourceObject
+from banlieue.cli import structure
+from banlieue.cli.options import NAMESPACE, OBJECT
 from banlieue.sdk.kube import Obj
 
 T = TypeVar("T", bound=ResourceObject)
 
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-_METADATA: Mapping[str, Schema] = {
-    name: {}
-    for name in (
-        "annotations",
-        "creationTimestamp",
-        "deletionGracePeriodSeconds",
-        "deletionTimestamp",
-        "finalizers",
-        "generateName",
-        "generation",
-        "labels",
-        "managedFields",
-        "name",
-        "namespace",
-        "ownerReferences",
-        "resourceVersion",
-        "selfLink",
-        "uid",
-    )
-}
-"""Fields every object's metadata may have; what is in them is not looked at."""
+_OBJECTS = frozenset({"model_type", "model_attributes_type", "dict_type"})
+"""Errors of pydantic that an object is wanted, in its own terms."""
 
 
 class ManifestInvalid(Exception):
@@ -77,8 +60,15 @@ def read_file(name: str) -> list[Document]:
     """
     try:
         text = sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ManifestInvalid(f"{name}: cannot be read: {error}") from error
+    except OSError as error:
+        raise ManifestInvalid(
+            f"{name}: cannot be read: {error.strerror}; name a file that you may read, or - for "
+            "the standard input"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ManifestInvalid(
+            f"{name}: cannot be read: it is not UTF-8; save it as UTF-8 text"
+        ) from error
     where = "standard input" if name == STDIN else name
     return list(_documents(_parse(text, where), where))
 
@@ -105,12 +95,24 @@ def parse(document: Document, kind: type[T]) -> T:
         raise ManifestInvalid(
             f"{document.source} is {document.kind}, not a {resource.kind} of {resource.api_version}"
         )
-    unknown = [*_unknown(document.obj, structural_schema(kind), "")]
+    unknown = structure.unknown(document.obj, kind)
     if unknown:
         raise ManifestInvalid(
             f"{document.source}: unknown field {', '.join(unknown)}; correct or remove it"
         )
+    problems = [*structure.wrong(document.obj, kind), *_names(document.obj)]
+    if problems:
+        raise ManifestInvalid(f"{document.source}: {'; '.join(problems)}")
     return read_model(document, kind)
+
+
+def _names(obj: Obj) -> Iterator[str]:
+    """What the API server refuses of an object's own name."""
+    metadata = obj.get("metadata") or {}
+    for field, rule in (("name", OBJECT), ("namespace", NAMESPACE)):
+        value = metadata.get(field)
+        if value and not (isinstance(value, str) and rule.fits(value)):
+            yield f"metadata.{field} is no name: {rule.rule}"
 
 
 def read_model(document: Document, kind: type[T]) -> T:
@@ -123,19 +125,27 @@ def read_model(document: Document, kind: type[T]) -> T:
         return kind.from_api(document.obj)
     except ValidationError as error:
         told = "; ".join(
-            f"{_path(it['loc'])}: {it['msg']}" for it in error.errors(include_input=False)
+            f"{_path(it['loc'])}: {_message(it)}" for it in error.errors(include_input=False)
         )
         raise ManifestInvalid(f"{document.source}: {told}") from error
 
 
 def _parse(text: str, where: str) -> list[Any]:
+    form = "JSON" if where.endswith(".json") else "YAML"
     try:
-        if where.endswith(".json"):
-            return [json.loads(text)]
-        return list(yaml.load_all(text, Loader=_Loader))
+        parsed = [json.loads(text)] if form == "JSON" else [*yaml.load_all(text, Loader=_Loader)]
     except (yaml.YAMLError, ValueError) as error:
         told = " ".join(str(error).split())
-        raise ManifestInvalid(f"{where}: not valid YAML: {told}") from error
+        raise ManifestInvalid(f"{where}: not valid {form}: {told}") from error
+    except RecursionError as error:
+        raise ManifestInvalid(f"{where}: not valid {form}: nested too deeply") from error
+    try:
+        json.dumps(parsed, default=str, skipkeys=True)
+    except (ValueError, RecursionError) as error:
+        raise ManifestInvalid(
+            f"{where}: nested too deeply, or an anchor is used within itself"
+        ) from error
+    return parsed
 
 
 def _documents(parsed: list[Any], where: str) -> Iterator[Document]:
@@ -159,26 +169,11 @@ def _items(items: list[Any], source: str) -> Iterator[Document]:
         yield Document(item, f"{source}, item {number}")
 
 
-def _unknown(value: object, schema: Schema, path: str) -> Iterator[str]:
-    """Paths of fields that the kind's schema does not have."""
-    if isinstance(value, list):
-        inner = schema.get("items") or {}
-        for number, item in enumerate(value):
-            yield from _unknown(item, inner, f"{path}[{number}]")
-    elif isinstance(value, Mapping):
-        yield from _unknown_in(value, schema, path)
-
-
-def _unknown_in(value: Mapping[str, Any], schema: Schema, path: str) -> Iterator[str]:
-    known = _METADATA if path == "metadata" else schema.get("properties")
-    if known is None:
-        return
-    for name, inner in value.items():
-        where = f"{path}.{name}" if path else str(name)
-        if name in known:
-            yield from _unknown(inner, known[name], where)
-        else:
-            yield where
+def _message(error: ErrorDetails) -> str:
+    if error["type"] not in _OBJECTS:
+        return error["msg"]
+    is_reference = str(error.get("ctx", {}).get("class_name", "")).endswith("Ref")
+    return f"must be an object{', such as {name: small}' if is_reference else ''}"
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -1,5 +1,6 @@
 """Options the roles share, and what they turn into."""
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,7 +17,8 @@ _OPTIONS = (
         envvar="KUBECONFIG",
         default="",
         metavar="FILE",
-        help="How to reach the cluster. Default: the pod's service account, else ~/.kube/config.",
+        help="How to reach the cluster. Default: $KUBECONFIG, else the pod's service account, "
+        "else ~/.kube/config.",
     ),
     click.option("--context", "kube_context", default="", help="Context in the kubeconfig."),
     click.option(
@@ -114,6 +116,39 @@ def role_options(command: F) -> F:
     return command
 
 
+class _Name(click.ParamType[str]):
+    """A name that the API server would take; another is refused before anything is asked."""
+
+    def __init__(self, name: str, pattern: re.Pattern[str], longest: int) -> None:
+        self.name = name
+        self._pattern = pattern
+        self._longest = longest
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Give it as it is; fails with what it should look like."""
+        if not self.fits(value):
+            self.fail(f"{value!r} is no name of a {self.name}: {self.rule}", param, ctx)
+        return value
+
+    def fits(self, value: str) -> bool:
+        """Whether it can be one."""
+        return len(value) <= self._longest and self._pattern.fullmatch(value) is not None
+
+    @property
+    def rule(self) -> str:
+        """What one looks like."""
+        dots = "" if self._longest == _LONGEST_LABEL else ", dots"
+        return f"lower case letters, digits{dots} and dashes, at most {self._longest}"
+
+
+_LONGEST_LABEL = 63
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+NAMESPACE = _Name("namespace", re.compile(_LABEL), _LONGEST_LABEL)
+_PROVIDER = _Name("Provider", re.compile(rf"{_LABEL}(\.{_LABEL})*"), 253)
+OBJECT = _Name("object", re.compile(rf"{_LABEL}(\.{_LABEL})*"), 253)
+SECRET = _Name("Secret", re.compile(rf"{_LABEL}(\.{_LABEL})*"), 253)
+
+
 class ProviderKey(click.ParamType[Key]):
     """`namespace/name` of a Provider."""
 
@@ -131,4 +166,6 @@ class ProviderKey(click.ParamType[Key]):
         namespace, _, name = str(value).partition("/")
         if not namespace or not name or "/" in name:
             self.fail(f"{value!r} must be namespace/name of a Provider", param, ctx)
+        NAMESPACE.convert(namespace, param, ctx)
+        _PROVIDER.convert(name, param, ctx)
         return Key(namespace, name)

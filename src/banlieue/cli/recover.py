@@ -7,7 +7,9 @@ import click
 
 from banlieue.api import names
 from banlieue.api.resources import CONFIG_MAPS, NAMESPACES
-from banlieue.cli.connect import with_client
+from banlieue.cli.connect import connection_options, with_client
+from banlieue.cli.options import NAMESPACE
+from banlieue.sdk.installation import is_id
 from banlieue.sdk.kube import ApiClient, ApiError, Key, NotFound
 
 _MANAGER = f"{names.GROUP}/recover"
@@ -18,16 +20,10 @@ _MANAGER = f"{names.GROUP}/recover"
 @click.option("--begin", is_flag=True, help="An older backup was restored: look before placing.")
 @click.option("--done", is_flag=True, help="Everything was restored: place new VMs again.")
 @click.option("--id", "installation_id", default="", help="Installation to go on with.")
-@click.option(
-    "--kubeconfig",
-    envvar="KUBECONFIG",
-    default="",
-    metavar="FILE",
-    help="How to reach the cluster. Default: ~/.kube/config.",
-)
-@click.option("--context", "kube_context", default="", help="Context in the kubeconfig.")
+@connection_options
 @click.option(
     "--system-namespace",
+    type=NAMESPACE,
     default=names.SYSTEM_NAMESPACE,
     show_default=True,
     help="Where banlieue is installed.",
@@ -53,8 +49,16 @@ def recover(
     """  # noqa: D301 - click wants the character itself
     if not (confirm or begin or done):
         raise click.UsageError("say --confirm, --begin or --done")
+    if installation_id and not is_id(installation_id):
+        raise click.UsageError(
+            f"--id {installation_id!r} is no id of an installation; give what ConfigMap "
+            f"{names.INSTALLATION_CONFIG_MAP} or the owner of a VM has, such as "
+            "0b7e6f0c-1f3a-4c53-9d7c-5f2c8c1d2e3f"
+        )
     if begin and done:
         raise click.UsageError("say either --begin or --done")
+    from banlieue.sdk.runtime.connection import NoConnectionError
+
     recovery = True if begin else False if done else None
     key = Key(system_namespace, names.INSTALLATION_CONFIG_MAP)
 
@@ -67,6 +71,8 @@ def recover(
         raise click.ClickException(f"ConfigMap {key} does not exist yet") from None
     except ApiError as error:
         raise click.ClickException(error.message) from None
+    except NoConnectionError as error:
+        raise click.ClickException(str(error)) from None
 
 
 async def _settle(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from banlieue.api import names
+from banlieue.cli.connect import connection_options
+from banlieue.cli.options import NAMESPACE
 from banlieue.sdk.kube import ApiClient, ApiError, Key
 
 if TYPE_CHECKING:
@@ -63,20 +65,15 @@ class _Wish:
 @click.option(
     "-n",
     "--namespace",
+    type=NAMESPACE,
     default="default",
     show_default=True,
     help="Namespace of VirtualMachines that do not name one.",
 )
-@click.option(
-    "--kubeconfig",
-    envvar="KUBECONFIG",
-    default="",
-    metavar="FILE",
-    help="How to reach the cluster. Default: ~/.kube/config.",
-)
-@click.option("--context", "kube_context", default="", help="Context in the kubeconfig.")
+@connection_options
 @click.option(
     "--system-namespace",
+    type=NAMESPACE,
     default=names.SYSTEM_NAMESPACE,
     show_default=True,
     help="Where banlieue is installed.",
@@ -99,7 +96,7 @@ def schedule(
     \b
     banlieue schedule -f vm.yaml
     banlieue schedule -f vm.yaml --explain
-    kubectl get ns,prov,provc,vmc,vmi,vm,cm -A -o yaml > state/all.yaml
+    kubectl get ns,prov,provc,vmc,vmi,vm,vsm,cm -A -o yaml > state/all.yaml
     banlieue schedule -f vm.yaml --from state/ -o json
 
     Exit code: 0 when all were placed, 1 when one was not, 2 when the input is wrong or the

@@ -17,6 +17,7 @@ from banlieue.api.resources import (
     VM_CLASSES,
     VM_IMAGES,
 )
+from banlieue.cli import structure
 from banlieue.cli.manifests import Document, ManifestInvalid, read_directory, read_model
 from banlieue.controller.infra.kinds import named_kinds
 from banlieue.controller.snapshot import Snapshot
@@ -55,7 +56,7 @@ def from_directory(directory: Path, namespaces: Iterable[str], system: str) -> S
     notes: list[str] = []
     others: list[Document] = []
     for document in read_directory(directory):
-        resource = _resource(document)
+        resource = _resource(document, notes)
         if resource is not None:
             found.append((resource, document.obj))
         else:
@@ -89,11 +90,16 @@ def _is_of_cluster_api(machine: Obj) -> bool:
     return not (machine.get("spec") or {}).get("virtualMachineRef")
 
 
-def _resource(document: Document) -> Resource | None:
+def _resource(document: Document, notes: list[str]) -> Resource | None:
     """Where an object belongs, None when it does not matter; ours are checked."""
     kind = _OURS.get(document.kind)
     if kind is not None:
         read_model(document, kind)
+        passed_over = structure.unknown(document.obj, kind)
+        if passed_over:
+            notes.append(
+                f"{document.source}: unknown field {', '.join(passed_over)} is passed over"
+            )
         return kind.resource
     return {"v1/Namespace": NAMESPACES, "v1/ConfigMap": CONFIG_MAPS}.get(document.kind)
 

@@ -5,6 +5,7 @@ recorded cluster is not the one it runs in is a backup restored elsewhere: until
 nothing is minted, changed or destroyed.
 """
 
+import re
 from dataclasses import dataclass
 
 from banlieue.api import names
@@ -12,6 +13,12 @@ from banlieue.api.resources import CONFIG_MAPS, NAMESPACES
 from banlieue.sdk.kube import ApiClient, Key, NotFound, Obj
 
 _SYSTEM_NAMESPACE = Key("", "kube-system")
+_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def is_id(text: str) -> bool:
+    """Whether it may be the id of an installation: it goes into owners and into datastore paths."""
+    return _ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

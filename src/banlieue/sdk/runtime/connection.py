@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import aiohttp
+import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import (
@@ -21,8 +22,21 @@ _CLOSING_ROUNDS = 5
 _RELOAD_AT_MOST_EVERY = 1.0
 
 
+_UNREADABLE = (
+    ConfigException,
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    yaml.YAMLError,
+    RecursionError,
+)
+"""What the library lets through for a kubeconfig whose content is wrong."""
+
+
 class NoConnectionError(Exception):
-    """There is no usable configuration of a Kubernetes cluster; the message says why."""
+    """There is no way to a Kubernetes cluster; the message says why and what to do."""
 
 
 _LEAKS_CLOSING_TLS = sys.version_info < (3, 12, 8) or (3, 13) <= sys.version_info < (3, 13, 1)
@@ -87,12 +101,9 @@ class Connection:
         """
         try:
             self._configuration = await self._read()
-        except (ConfigException, OSError, ValueError) as e:
-            raise NoConnectionError(
-                f"no usable Kubernetes configuration: {e}; "
-                "name a kubeconfig by --kubeconfig or $KUBECONFIG, and a context that is in it"
-            ) from e
-        self._ssl = RESTClientObject(self._configuration).ssl_context
+            self._ssl = RESTClientObject(self._configuration).ssl_context
+        except _UNREADABLE as e:
+            raise NoConnectionError(f"no usable Kubernetes configuration: {self._told(e)}") from e
 
     async def authorization(self) -> str | None:
         """The Authorization header's value, None with client certificates.
@@ -110,10 +121,34 @@ class Connection:
         self._reloaded = time.monotonic()
         try:
             fresh = await self._read()
-        except (ConfigException, OSError, ValueError) as e:
-            raise NoConnectionError(f"credentials could not be read again: {e}") from e
+        except _UNREADABLE as e:
+            raise NoConnectionError(f"credentials could not be read again: {self._told(e)}") from e
         self.configuration.api_key = fresh.api_key
         self.configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
+
+    def _told(self, error: Exception) -> str:
+        """What is wrong and what to do; the file's text, which has credentials, is not quoted."""
+        if not self._kubeconfig:
+            return f"{error}; name a kubeconfig by --kubeconfig or $KUBECONFIG"
+        if not any(Path(it).expanduser().exists() for it in self._kubeconfig.split(os.pathsep)):
+            return (
+                f"{self._kubeconfig} does not exist; name a kubeconfig by --kubeconfig or "
+                "$KUBECONFIG"
+            )
+        if isinstance(error, ssl.SSLError):
+            return (
+                f"a certificate or key in {self._kubeconfig} is none or does not fit the other; "
+                "correct it, or get a new kubeconfig"
+            )
+        if isinstance(error, ConfigException | OSError):
+            return (
+                f"{self._kubeconfig}: {error}; "
+                "name a kubeconfig by --kubeconfig or $KUBECONFIG, and a context that is in it"
+            )
+        return (
+            f"{self._kubeconfig} is no kubeconfig; correct it, or name another by --kubeconfig or "
+            "$KUBECONFIG"
+        )
 
     async def _read(self) -> Configuration:
         configuration = Configuration()
