@@ -255,6 +255,8 @@ def test_programs_get_one_document(run: Run, output: str) -> None:
         (machine("db-1", disks=[{"name": "a", "sizeGiB": "100"}]), ["sizeGiB must be an integer"]),
         (machine("db-1", classRef="small"), ["spec.classRef must be an object, such as {name: sm"]),
         ({**machine("db-1"), "spec": "none"}, ["spec must be an object"]),
+        ({**machine("db-1"), "metadata": "db-1"}, ["metadata must be an object"]),
+        ({**machine("db-1"), "metadata": {"name": 1}}, ["metadata.name is no name"]),
         ("kind: x\ndisks: &a [*a]", ["nested too deeply"]),
         ("just a word", ["not an object"]),
         ("a: [", ["not valid YAML"]),

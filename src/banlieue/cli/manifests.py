@@ -108,7 +108,9 @@ def parse(document: Document, kind: type[T]) -> T:
 
 def _names(obj: Obj) -> Iterator[str]:
     """What the API server refuses of an object's own name."""
-    metadata = obj.get("metadata") or {}
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        return  # its type is told elsewhere
     for field, rule in (("name", OBJECT), ("namespace", NAMESPACE)):
         value = metadata.get(field)
         if value and not (isinstance(value, str) and rule.fits(value)):
