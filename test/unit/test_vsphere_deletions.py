@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from threading import BoundedSemaphore
+from typing import Any, cast
 
 import pytest
 from pyVmomi import vim, vmodl
@@ -13,6 +15,7 @@ from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.session import Timings
 from banlieue.providers.vsphere.driver import VSphereDriver
 from banlieue.providers.vsphere.places.privileges import READ
+from banlieue.providers.vsphere.vms.machines import Live, Machines
 from banlieue.providers.vsphere.watching import ends
 from banlieue.sdk.driver import MachineRef, Task
 from banlieue.sdk.errors import AbsenceUnproven, DriverError, Foreign, NeedsOperator, NotYet
@@ -68,6 +71,35 @@ def test_deletions_take_few_calls(vms: int, budget: int) -> None:
     assert vcenter.vms == {other.name}
     assert "ModifyListView" not in spent
     assert sum(spent.values()) <= budget, spent
+
+
+def test_a_disk_of_others_is_seen_whatever_was_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Details that were read before it was attached may come in after the look at the VM."""
+    vcenter = FakeVCenter()
+    volume = vim.vm.device.VirtualDisk(
+        key=2001,
+        controllerKey=1000,
+        unitNumber=1,
+        backing=vim.vm.device.VirtualDisk.FlatVer2BackingInfo(fileName="[ds] fcd/volume.vmdk"),
+    )
+    hardware = cast("Any", vim.vm.device.VirtualDevice).Array([volume])
+    look = Machines.by_id
+
+    def late(self: Machines, key: str) -> Live | None:
+        live = look(self, key)
+        if live is not None and live.record.details is not None:
+            live.record.details = replace(live.record.details, disks=())
+        return live
+
+    ref = vcenter.make(
+        "vm-0",
+        **{"runtime.powerState": "poweredOff", "config.hardware.device": hardware},
+    )
+    monkeypatch.setattr(Machines, "by_id", late)
+    with watching(vcenter) as (driver, _), pytest.raises(NeedsOperator) as refusal:
+        driver.delete(ref)
+    assert refusal.value.reason is Reason.FOREIGN_DISK_ATTACHED
+    assert vcenter.vms == {ref.name}
 
 
 @pytest.fixture

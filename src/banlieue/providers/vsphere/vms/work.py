@@ -253,8 +253,9 @@ class Work:
         self.watcher.expect_end(vm)
         if live.record.power != _OFF:
             return self._end(vm, Sign.OFF, lambda vm: vm.PowerOffVM_Task())
-        details = live.record.details
-        foreign = [disk.id for disk in details.disks if disk.name is None] if details else []
+        # What is remembered may be from before a disk was attached; this was read now.
+        states = _disk_states(live, live.found.get(DEVICES) or ())
+        foreign = [disk.id for disk in states if disk.name is None]
         if foreign:
             raise NeedsOperator(
                 Reason.FOREIGN_DISK_ATTACHED,
@@ -486,13 +487,18 @@ def snapshot_ids(trees: Iterable[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _disk_states(live: Live, attached: Sequence[Any]) -> tuple[DiskState, ...]:
+    """Disks of a VM or of a snapshot of it, by what was just read of the VM."""
+    option, path = live.found.get(DISKS), live.found.get("config.files.vmPathName") or ""
+    slots = devices.decode_slots(getattr(option, "value", None))
+    return devices.disk_states(attached, slots, path, live.record.name)
+
+
 def _left_behind(live: Live, snapshot: Found, here: set[str]) -> Iterator[str]:
     """Disks of a snapshot that are not the VM's own, or that the VM has no longer."""
     attached = snapshot.get(DEVICES) or ()
     buses = devices.controllers(attached)
-    option, path = live.found.get(DISKS), live.found.get("config.files.vmPathName") or ""
-    slots = devices.decode_slots(getattr(option, "value", None))
-    states = devices.disk_states(attached, slots, path, live.record.name)
+    states = _disk_states(live, attached)
     yield from (state.id for state in states if state.name is None)
     for disk in devices.virtual_disks(attached):
         if devices.slot_of(disk, buses) not in here:

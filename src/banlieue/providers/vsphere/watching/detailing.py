@@ -1,6 +1,6 @@
 """Decides when the details of a VM are read again, and reads those of many VMs in one call."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from pyVmomi import vim
 
@@ -9,6 +9,7 @@ from banlieue.providers.vsphere.client.session import Session
 from banlieue.providers.vsphere.client.soap import Found, read
 from banlieue.providers.vsphere.watching.records import (
     DETAILS,
+    VERSION,
     WATCHED,
     Details,
     Records,
@@ -98,15 +99,16 @@ class Detailer:
 
         What cannot be read now is read later.
         """
-        now = self._monotonic()
         words: set[str] = set()
         for chunk in _chunks(self._due()):
+            now, known = self._monotonic(), self._versions(chunk)
+            wanted = dict.fromkeys(chunk, vim.VirtualMachine)
             try:
-                found = read(self._session, dict.fromkeys(chunk, vim.VirtualMachine), DETAILS)
+                found = read(self._session, wanted, (VERSION, *DETAILS))
             except faults.NATIVE:
                 self._put_off(chunk, now)
                 continue
-            words |= self._take(found, now)
+            words |= self._take(found, known, now)
         return frozenset(words)
 
     def read(self, made: list[str]) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
@@ -118,7 +120,7 @@ class Detailer:
         words: dict[str, frozenset[str]] = {}
         changed: set[str] = set()
         for chunk in _chunks([*made, *(self._due() if made else ())]):
-            now = self._monotonic()
+            now, known = self._monotonic(), self._versions(chunk)
             try:
                 wanted = dict.fromkeys(chunk, vim.VirtualMachine)
                 found = read(self._session, wanted, (*WATCHED, *DETAILS))
@@ -128,7 +130,7 @@ class Detailer:
                 if item.moid in made:
                     words |= self._take_whole(item, now)
                 else:
-                    changed |= self._take([item], now)
+                    changed |= self._take([item], known, now)
         # What was due and is not read by now.
         return words, frozenset(changed | self.read_due())
 
@@ -146,14 +148,30 @@ class Detailer:
             for key in moids:
                 self._records.ensure(key).details_due = now + _RETRIES[0]
 
-    def _take(self, found: Collection[Found], now: float) -> set[str]:
+    def _versions(self, moids: Iterable[str]) -> dict[str, str | None]:
+        with self._records.lock:
+            return {key: self._records.ensure(key).change_version for key in moids}
+
+    def _take(
+        self, found: Collection[Found], known: Mapping[str, str | None], begun: float
+    ) -> set[str]:
+        """Take over answers to a read, given the versions that were known when it began.
+
+        Workers look at VMs meanwhile: what a later look found stays, and what was told of a later
+        version has the details read again.
+        """
         words: set[str] = set()
         with self._records.lock:
             for item in found:
                 record = self._records.ensure(item.moid)
                 before = record.details
-                record.details = read_details(record, item, now)
-                self._plan_next(record, now)
+                if before is not None and before.read_at > begun:
+                    continue
+                record.details = read_details(record, item, begun)
+                self._plan_next(record, begun)
+                now = record.change_version
+                if now not in {known[item.moid], record.details.change_version}:
+                    record.details_due = begun
                 if before is None or before.content != record.details.content:
                     words |= record.words()
         return words

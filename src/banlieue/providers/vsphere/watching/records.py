@@ -55,10 +55,12 @@ HARDWARE = (CORES, CPU_HOT, MEMORY_HOT, MEMORY_STEP, MEMORY_MOST)
 
 QUESTION = "runtime.question.text"
 
+VERSION = "config.changeVersion"
+
 _LEAVES = {
     "name": "name",
     "config.instanceUuid": "uuid",
-    "config.changeVersion": "change_version",
+    VERSION: "change_version",
     "config.hardware.numCPU": "cpus",
     "config.hardware.memoryMB": "memory_mib",
     MARK: "mark",
@@ -315,7 +317,10 @@ class Records:
 
 
 def read_details(record: VmRecord, found: Found, now: float) -> Details:
-    """The details of a VM; addresses once known stay while the agent runs and tells none."""
+    """The details of a VM; addresses once known stay while the agent runs and tells none.
+
+    They are of the version that was read with them: the record may have been told a later one.
+    """
     attached: Sequence[Any] = found.get("config.hardware.device") or ()
     keys = {card.key for card in devices.network_cards(attached)}
     told = guest.addresses(found.get("guest.net") or (), keys) if record.running else ()
@@ -324,13 +329,14 @@ def read_details(record: VmRecord, found: Found, now: float) -> Details:
     slots = devices.decode_slots(getattr(found.get(DISKS), "value", None))
     path = found.get("config.files.vmPathName") or ""
     disks = devices.disk_states(attached, slots, path, record.name)
+    version = found.get(VERSION)
     return Details(
         disks=disks,
         lost_disks=devices.lost(slots, disks),
         addresses=told,
         hostname=found.get("guest.hostName"),
         os_name=found.get("guest.guestFullName"),
-        change_version=record.change_version,
+        change_version=str(version) if version is not None else None,
         read_at=now,
         nics=cards.states(
             attached,
