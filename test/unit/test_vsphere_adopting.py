@@ -11,13 +11,18 @@ from banlieue.sdk.naming import disk_names, interface_names
 VMX = "[ds] web/web.vmx"
 
 
-def disk(key: int, unit: int, file: str, *, first_class: str | None = None) -> Any:  # noqa: ANN401
+def disk(
+    key: int, unit: int, file: str, *, first_class: str | None = None, sharing: str | None = None
+) -> Any:  # noqa: ANN401
+    backing = vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
+        fileName=file, diskMode="persistent", sharing=sharing
+    )
     return vim.vm.device.VirtualDisk(
         key=key,
         controllerKey=1000,
         unitNumber=unit,
         capacityInKB=1024 * 1024,
-        backing=vim.vm.device.VirtualDisk.FlatVer2BackingInfo(fileName=file, diskMode="persistent"),
+        backing=backing,
         vDiskId=vim.vslm.ID(id=first_class) if first_class else None,
     )
 
@@ -29,8 +34,8 @@ def test_disks_in_the_vms_own_directory_are_its_own_in_the_order_of_their_slots(
     attached = [
         SCSI,
         disk(2002, 2, "[other] web/data.vmdk"),
-        disk(2000, 0, "[ds] web/web-000001.vmdk"),
-        disk(2003, 3, "[ds] web_1/more.vmdk"),
+        disk(2000, 0, "[ds] web/web-000001.vmdk", sharing="sharingNone"),
+        disk(2003, 3, "[other] web_1/more.vmdk"),
     ]
     assert devices.own_slots(attached, VMX, "web") == ["scsi0:0", "scsi0:2", "scsi0:3"]
 
@@ -42,8 +47,21 @@ def test_disks_in_the_vms_own_directory_are_its_own_in_the_order_of_their_slots(
         disk(2001, 1, "[ds] fcd/pv.vmdk"),
         disk(2001, 1, "[ds] another-vm/another-vm.vmdk"),
         disk(2001, 1, "[ds] loose.vmdk"),
+        disk(2001, 1, "[ds] web_b/web_b.vmdk"),
+        disk(2001, 1, "[other] web_b/web_b.vmdk"),
+        disk(2001, 1, "[ds] web_1/web_1.vmdk"),
+        disk(2001, 1, "[ds] web/web_1.vmdk", sharing="sharingMultiWriter"),
     ],
-    ids=["first class", "volume", "hot-added by a backup", "in no directory"],
+    ids=[
+        "first class",
+        "volume",
+        "hot-added by a backup",
+        "in no directory",
+        "of a VM whose name begins alike",
+        "of one on another datastore",
+        "of one that is called as a second directory is",
+        "shared",
+    ],
 )
 def test_what_is_not_its_own_gets_no_name(foreign: Any) -> None:  # noqa: ANN401 - a VirtualDisk
     attached = [SCSI, disk(2000, 0, "[ds] web/web.vmdk"), foreign]

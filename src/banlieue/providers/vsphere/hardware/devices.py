@@ -2,8 +2,9 @@
 
 Which disk of a plan stands in which slot is written on the VM when it is made (`Slots`). A disk is
 taken for a plan's only if it stands in such a slot *and* its file lies in the VM's own directory
-*and* it is no first class disk: a volume or a backup's disk that was put into a freed slot is
-somebody else's. Where that cannot be told, the disk counts as foreign, which keeps its data.
+*and* it is neither a first class disk nor shared by several VMs: a volume or a backup's disk that
+was put into a freed slot is somebody else's. Where that cannot be told, the disk counts as foreign,
+which keeps its data.
 """
 
 import json
@@ -18,6 +19,9 @@ Slots = Mapping[str, str]
 """From a slot such as `scsi0:1` (bus and unit number) to the disk's name in the plan."""
 
 _KIB_PER_GIB = 1024 * 1024
+
+_SHARED_BY_NONE = frozenset({None, "sharingNone"})
+"""How the backing of a disk says that no other VM writes to it, too."""
 
 
 def encode_slots(slots: Slots) -> str:
@@ -149,13 +153,30 @@ def is_linked(devices: Sequence[Any], vm_path: str, vm_name: str) -> bool:
 def _is_own(disk: Any, vm_path: str, vm_name: str) -> bool:  # noqa: ANN401 - a VirtualDisk
     if getattr(disk, "vDiskId", None) is not None:
         return False
+    if getattr(disk.backing, "sharing", None) not in _SHARED_BY_NONE:
+        return False
     return _is_in_own_directory(disk_id(disk), vm_path, vm_name)
 
 
 def _is_in_own_directory(file: str, vm_path: str, vm_name: str) -> bool:
     directory = _directory(file)
-    named = directory == vm_name or directory.startswith(f"{vm_name}_")
-    return bool(directory) and (named or directory == _directory(vm_path))
+    if directory in {vm_name, _directory(vm_path)}:
+        return bool(directory)
+    return _store(file) != _store(vm_path) and _is_second(directory, vm_name)
+
+
+def _is_second(directory: str, vm_name: str) -> bool:
+    """Whether vSphere made it for the VM on a datastore with another directory of its name.
+
+    On the datastore where the VM's configuration file lies it makes no second one.
+    """
+    name, _, number = directory.rpartition("_")
+    return name == vm_name and number.isascii() and number.isdigit()
+
+
+def _store(path: str) -> str:
+    """`[store]` of `[store] vm/vm.vmdk`."""
+    return path.partition("] ")[0]
 
 
 def _directory(path: str) -> str:
