@@ -6,14 +6,13 @@ import pytest
 from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
-from banlieue.providers.vsphere.hardware import devices, disks, kept
+from banlieue.providers.vsphere.hardware import devices, disks, kept, notes
 from banlieue.providers.vsphere.hardware.disks import Attached
-from banlieue.providers.vsphere.hardware.diskwork import decode_files
 from banlieue.providers.vsphere.places.inventory import Datastore
 from banlieue.providers.vsphere.places.stores import Wish
 from banlieue.sdk.driver import DiskPlan, DiskRemoval
 from banlieue.sdk.errors import InvalidSpec, NeedsOperator
-from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
+from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Mark, Owner
 
 Native = Any
 """An object of the vendor's library, which has no types for them."""
@@ -190,9 +189,10 @@ def test_the_path_says_whose_a_kept_disk_is() -> None:
     "text", ["", "../team-b/db-data-1", "a/b", "[ds1] x.vmdk", ".hidden", "A", "a" * 300, "a\n"]
 )
 def test_nothing_but_an_id_leads_to_a_file(text: str) -> None:
-    assert not kept.is_id(text)
+    assert not notes.is_id(text)
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"../x": "[ds1] a"}', '{"a": 1}'])
 def test_a_damaged_note_moves_nothing(text: str | None) -> None:
-    assert decode_files(text) == {}
+    uuid = "11111111-2222-4333-8444-555555555555"
+    assert notes.of_vm(text, Mark(OWNER, uuid), uuid) == {}

@@ -5,6 +5,8 @@ from banlieue.sdk.driver import MachineState
 
 CLONE_MODE = "cloneMode"
 HARDWARE_VERSION = "hardwareVersion"
+LEAVING_DISKS = "leavingDisks"
+"""The fact that names disks which were taken off and are on their way to where kept ones lie."""
 
 
 def version_number(version: str | None) -> int:
@@ -27,4 +29,6 @@ def differing(spec: VSphereMachineSpec, seen: MachineState) -> tuple[str, ...]:
     wanted = {attribute(name): value for name, value in spec.custom_attributes.items()}
     if any(seen.facts.get(name) != value for name, value in wanted.items()):
         found.append("customAttributes")
+    if seen.facts.get(LEAVING_DISKS):
+        found.append("disks")
     return tuple(found)

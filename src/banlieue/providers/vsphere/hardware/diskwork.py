@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
 from banlieue.providers.vsphere.client.soap import moid
-from banlieue.providers.vsphere.hardware import devices, disks, kept
+from banlieue.providers.vsphere.hardware import devices, disks, holders, kept, notes
 from banlieue.providers.vsphere.hardware.disks import Attached, Edit
 from banlieue.providers.vsphere.hardware.kept import KeptDisks
 from banlieue.providers.vsphere.places import placement
@@ -22,7 +22,7 @@ from banlieue.providers.vsphere.watching.records import DISKS, DISKS_KEY, KEPT, 
 from banlieue.sdk.disks import check_name, disk_in_use, disk_not_found
 from banlieue.sdk.driver import DiskPlan, MachineRef, Task
 from banlieue.sdk.errors import DriverError, InvalidSpec, NeedsOperator, Transient
-from banlieue.sdk.identity import Mark, Owner, valid_mark
+from banlieue.sdk.identity import Mark, Owner
 
 if TYPE_CHECKING:
     from banlieue.providers.vsphere.vms.work import Work
@@ -82,14 +82,18 @@ class DiskWork:
     def step(self, plan: Plan, live: Live) -> Step:
         """One step towards the disks of a plan; what cannot be done now is told."""
         vm = attached(live)
-        begun = self.finish(live, clear=True)
+        try:
+            begun, held = self.finish(live, clear=True), None
+        except NeedsOperator as refusal:
+            begun, held = None, refusal
         if begun is not None:
             return Step(begun)
         waiting = [disk for disk in disks.missing(plan.disks, vm) if disk.existing is not None]
         try:
-            return self._take(plan, live, vm, waiting)
+            step = self._take(plan, live, vm, waiting)
         except NeedsOperator as refusal:
             return Step(None, refusal, holds_start=bool(waiting))
+        return step if step.task or step.blocked else replace(step, blocked=held)
 
     def _take(self, plan: Plan, live: Live, vm: Attached, waiting: list[DiskPlan]) -> Step:
         places = self.work.machines.places.get()
@@ -142,22 +146,21 @@ class DiskWork:
         owner, wanted = plan.ref.owner, disk.existing or ""
         places, cluster = where
         datacenter = places.datacenters[cluster.datacenter]
-        stores = _reachable(places, cluster)
-        if not kept.is_id(wanted):
+        stores = [store.name for store in _reachable(places, cluster)]
+        if not notes.is_id(wanted):
             raise disk_not_found(disk.name, wanted, owner)
-        for store in stores:
-            source = kept.file(store.name, owner, wanted)
-            if self.kept.is_kept(source, datacenter):
-                holder = self.kept.holder(source, datacenter)
-                if holder is not None:
-                    raise disk_in_use(disk.name, wanted, f"VM {holder}")
-                target = _own_file(vm, store.name, wanted)
-                return self._move(live, ATTACH, source, target, datacenter)
-        for store in stores:
-            target = _own_file(vm, store.name, wanted)
-            if self.kept.is_kept(target, datacenter):
-                return self._reconfigure(live, ATTACH, disks.attachment(disk, target, vm))
-        raise disk_not_found(disk.name, wanted, owner)
+        lying = [(kept.file(store, owner, wanted), datacenter) for store in stores]
+        source = self.kept.first(lying)
+        if source is not None:
+            holder = self.kept.holder(source, datacenter)
+            if holder is not None:
+                raise disk_in_use(disk.name, wanted, f"VM {holder}")
+            target = _own_file(vm, kept.store_of(source), wanted)
+            return self._move(live, ATTACH, source, target, datacenter)
+        taken = self.kept.first((_own_file(vm, it, wanted), datacenter) for it in stores)
+        if taken is None:
+            raise disk_not_found(disk.name, wanted, owner)
+        return self._reconfigure(live, ATTACH, disks.attachment(disk, taken, vm))
 
     # Disks that outlive their VM
 
@@ -181,7 +184,7 @@ class DiskWork:
 
     def _detach(self, live: Live, vm: Attached, wanted: Mapping[str, str]) -> Task:
         """Take disks off and write on the VM, in the same step, where their files are to go."""
-        wrong = [disk for disk in wanted.values() if not kept.is_id(disk)]
+        wrong = [disk for disk in wanted.values() if not notes.is_id(disk)]
         if wrong:
             raise InvalidSpec(
                 Reason.INVALID_CONFIGURATION, f"{wrong[0]!r} cannot be the id of a kept disk"
@@ -195,26 +198,34 @@ class DiskWork:
         """Move the files of disks that were taken off to where kept disks lie.
 
         A VM that is a copy has the note as well; the mark tells it from the one it speaks of.
+
+        Raises:
+            NeedsOperator: another VM has such a file, so it stays where it is, and the note, too.
+            Transient: nobody knows where they are.
         """
-        files = decode_files(getattr(live.found.get(KEPT), "value", None))
         mark = Mark.decode(live.record.mark)
-        if not files or mark is None or not valid_mark(mark, live.record.uuid or ""):
+        note = getattr(live.found.get(KEPT), "value", None)
+        files = notes.of_vm(note, mark, live.record.uuid)
+        if mark is None or not files:
             return None
         places = self.work.machines.places.get()
         cluster = places.cluster_of(live.record.host)
         datacenter = places.datacenters.get(cluster.datacenter) if cluster else None
         if datacenter is None:
-            raise Transient(
-                Reason.PROVIDER_BUSY, "the VM's host is not known yet; it is looked for again"
-            )
-        # A snapshot that was gone back to brings an old note; what is attached now is in use.
-        used = {devices.disk_id(it) for it in devices.virtual_disks(live.found.get(DEVICES) or ())}
+            raise _no_host()
+        # A snapshot that was gone back to brings an old note; what is attached now, or what that
+        # stands on, is in use.
+        used, held = holders.files(live.found.get(DEVICES)), None
         for disk, source in files.items():
             target = kept.file(kept.store_of(source), mark.owner, disk)
-            if source in used or source == target:
+            if source in used or source == target or not self.kept.is_there(source, datacenter):
                 continue
-            if self.kept.is_there(source, datacenter):
+            holder = self.kept.holder(source, datacenter)
+            if holder is None:
                 return self._move(live, KEEP, source, target, datacenter)
+            held = held or disk_in_use(source, disk, f"VM {holder}")
+        if held is not None:
+            raise held
         if not clear:
             return None
         gone = vim.option.OptionValue(key=KEPT_KEY, value="")
@@ -228,11 +239,11 @@ class DiskWork:
         places = self.work.machines.places.get()
         cluster = places.cluster_of(live.record.host)
         if cluster is None:
-            return None
+            raise _no_host()
         datacenter = places.datacenters[cluster.datacenter]
-        used = {devices.disk_id(disk) for disk in devices.virtual_disks(vm.devices)}
+        used = holders.files(vm.devices)
         for disk in wanted:
-            for store in _reachable(places, cluster) if kept.is_id(disk) else ():
+            for store in _reachable(places, cluster) if notes.is_id(disk) else ():
                 source = _own_file(vm, store.name, disk)
                 if source not in used and self.kept.is_kept(source, datacenter):
                     target = kept.file(store.name, owner, disk)
@@ -257,12 +268,6 @@ class DiskWork:
         return self.work.reconfigure(live.record.moid, operation, spec)
 
 
-def decode_files(text: str | None) -> dict[str, str]:
-    """Files of disks on their way, by the ids they are kept under."""
-    found = devices.decode_texts(text)
-    return {disk: path for disk, path in found.items() if kept.is_id(disk)}
-
-
 def _own_file(vm: Attached, store: str, disk: str) -> str:
     """The file of an attached disk, in the VM's own directory on that datastore."""
     home = vm.directory if kept.store_of(vm.path) == store else f"[{store}] {vm.name}"
@@ -274,6 +279,10 @@ def _reachable(places: Inventory, cluster: Cluster) -> list[Datastore]:
     seen = {key for host in places.usable_hosts(cluster) for key in host.datastores}
     found = (places.datastores.get(key) for key in sorted(seen))
     return [store for store in found if store is not None and store.usable]
+
+
+def _no_host() -> Transient:
+    return Transient(Reason.PROVIDER_BUSY, "the VM's host is not known; it is looked for again")
 
 
 def _asleep() -> NeedsOperator:

@@ -54,7 +54,7 @@ class Holders:
         known = self._still_valid(store, now)
         unknown = [key for key in now if key not in known]
         for item in self._read(unknown[:AT_ONCE], ("config.hardware.device",)):
-            known[item.moid] = _Vm(*now[item.moid], _files(item.get("config.hardware.device")))
+            known[item.moid] = _Vm(*now[item.moid], files(item.get("config.hardware.device")))
         with self._lock:
             self._known[store] = known
         holder = next((vm.name for vm in known.values() if path in vm.files), None)
@@ -85,7 +85,7 @@ def _version(item: Found) -> str | None:
     return str(version) if version is not None else None
 
 
-def _files(attached: Any) -> frozenset[str]:  # noqa: ANN401 - VirtualDevices
+def files(attached: Any) -> frozenset[str]:  # noqa: ANN401 - VirtualDevices
     """Files of the disks of a VM, with those a linked clone or a snapshot stands on."""
     found = set()
     for device in attached or ():

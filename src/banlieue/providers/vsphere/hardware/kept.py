@@ -8,7 +8,7 @@ it takes the file into its own directory first, by a rename, which only one of s
 import hashlib
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -18,6 +18,7 @@ from pyVmomi import vim
 from banlieue.providers.vsphere.client.session import Login, Session
 from banlieue.providers.vsphere.client.soap import moid
 from banlieue.providers.vsphere.hardware.holders import Holders
+from banlieue.providers.vsphere.hardware.notes import is_id
 from banlieue.providers.vsphere.hardware.search import Search
 from banlieue.providers.vsphere.places.inventory import (
     Datacenter,
@@ -32,7 +33,6 @@ FOLDER = "banlieue-retained"
 """The folder at the top of each datastore; nothing in it is ever deleted by us."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,200}")
 _KIB_PER_GIB = 1024 * 1024
 _FRESH_SECONDS = 3600.0
 _MOST_BEGUN = 3
@@ -47,11 +47,6 @@ def folder(store: str, owner: Owner) -> str:
 def file(store: str, owner: Owner, disk: str) -> str:
     """Where a kept disk lies on a datastore."""
     return f"{folder(store, owner)}/{disk}.vmdk"
-
-
-def is_id(text: str) -> bool:
-    """Whether it can be the id of a kept disk; anything else could lead to other folders."""
-    return _ID.fullmatch(text) is not None
 
 
 def store_of(path: str) -> str:
@@ -85,13 +80,16 @@ class KeptDisks:
     # One file
 
     def is_there(self, path: str, datacenter: Datacenter) -> bool:
-        """Whether a virtual disk lies at that path, in one call."""
+        """Whether a virtual disk lies at that path, in one call.
+
+        Storage that cannot be asked, or is not known, proves nothing; its fault is raised.
+        """
 
         def query(login: Login) -> bool:
             manager = vim.VirtualDiskManager(login.content.disk_manager, login.ops)
             try:
                 manager.QueryVirtualDiskUuid(path, vim.Datacenter(datacenter.id, login.ops))
-            except (vim.fault.FileNotFound, vim.fault.InvalidDatastore):
+            except vim.fault.FileNotFound:
                 return False
             return True
 
@@ -105,6 +103,23 @@ class KeptDisks:
             raise
         except vim.fault.NoPermission:
             return False
+
+    def first(self, paths: Iterable[tuple[str, Datacenter]]) -> str | None:
+        """The first of some paths at which a disk lies.
+
+        A datastore that cannot be asked is passed over; when the disk is on none of the others,
+        nobody knows, and its fault is raised.
+        """
+        away: vim.fault.InvalidDatastore | None = None
+        for path, datacenter in paths:
+            try:
+                if self.is_kept(path, datacenter):
+                    return path
+            except vim.fault.InvalidDatastore as error:
+                away = away or error
+        if away is not None:
+            raise away
+        return None
 
     def move(self, source: str, target: str, datacenter: Datacenter) -> str:
         """Start to move a disk within its datastore; its directory is made. The task's id."""
@@ -185,10 +200,11 @@ class KeptDisks:
         if not is_id(disk):
             return None
         places = self.places.get()
-        for store, datacenter in _stores(places):
-            if self.is_kept(file(store.name, owner, disk), datacenter):
-                return KeptDisk(disk, owner.namespace, None, _domains(places, store))
-        return None
+        stores = {file(it.name, owner, disk): (it, where) for it, where in _stores(places)}
+        found = self.first((path, where) for path, (_, where) in stores.items())
+        if found is None:
+            return None
+        return KeptDisk(disk, owner.namespace, None, _domains(places, stores[found][0]))
 
     def forget(self) -> None:
         """What is kept changes: it is listed anew when it is asked for."""

@@ -331,7 +331,7 @@ class Work:
         live = self.own_of(ref)
         if live is None or (live.record.mark is None and live.found.get(DISKS) is None):
             return None
-        busy = self.busy(live)
+        busy = self.busy(live) or self.disks.finish(live, clear=False)
         if busy is not None:
             return busy
         # An empty value takes the key away.

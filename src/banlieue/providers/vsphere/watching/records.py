@@ -10,7 +10,8 @@ from urllib.parse import unquote
 from banlieue.api.meta import format_time
 from banlieue.api.types import PowerState
 from banlieue.providers.vsphere.client.soap import Found
-from banlieue.providers.vsphere.hardware import cards, devices
+from banlieue.providers.vsphere.differing import LEAVING_DISKS
+from banlieue.providers.vsphere.hardware import cards, devices, notes
 from banlieue.providers.vsphere.places import networks
 from banlieue.providers.vsphere.places.inventory import Inventory
 from banlieue.providers.vsphere.places.networks import NETWORK_KEY
@@ -343,9 +344,16 @@ def read_details(record: VmRecord, found: Found, now: float) -> Details:
             cards.decode(getattr(found.get(NICS), "value", None)),
             running=record.power == _ON,
         ),
-        facts=facts.of(found, record.name),
+        facts={**facts.of(found, record.name), **_leaving(found, record)},
         values=facts.values(found.get(VALUES)),
     )
+
+
+def _leaving(found: Found, record: VmRecord) -> Mapping[str, str]:
+    """The fact that disks are on their way to where kept ones lie; empty when none is."""
+    note = getattr(found.get(KEPT), "value", None)
+    disks = notes.of_vm(note, Mark.decode(record.mark), record.uuid)
+    return {LEAVING_DISKS: ", ".join(sorted(disks))} if disks else {}
 
 
 def whereabouts(record: VmRecord, places: Inventory | None) -> tuple[str | None, str | None]:

@@ -1,0 +1,26 @@
+"""The note on a VM about disks that were taken off and belong where kept disks lie. Pure.
+
+It is written in the step that takes them off, and goes when their files lie there.
+"""
+
+import re
+
+from banlieue.providers.vsphere.hardware import devices
+from banlieue.sdk.identity import Mark, valid_mark
+
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,200}")
+
+
+def is_id(text: str) -> bool:
+    """Whether it can be the id of a kept disk; anything else could lead to other folders."""
+    return _ID.fullmatch(text) is not None
+
+
+def of_vm(text: str | None, mark: Mark | None, uuid: str | None) -> dict[str, str]:
+    """The files by the ids they are kept under, from the note of a VM with that mark.
+
+    A VM that is a copy has the note as well; the mark tells it from the one it speaks of.
+    """
+    if mark is None or not valid_mark(mark, uuid or ""):
+        return {}
+    return {disk: path for disk, path in devices.decode_texts(text).items() if is_id(disk)}

@@ -1,0 +1,136 @@
+"""Disks that were taken off to be kept reach their place by themselves, and nobody loses one."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from pyVmomi import vim
+
+from banlieue.providers.vsphere.client.session import Timings
+from banlieue.providers.vsphere.hardware.devices import virtual_disks
+from test.kit.vsphere_client import VSphereClient
+from test.kit.vsphere_target import VSphereTarget, vsphere_target
+from test.kit.vspherebench import VSphereBench
+
+pytestmark = pytest.mark.slow
+
+TIMINGS = Timings(read=5.0, longest_poll=1.0, gather=0.1, stream=0.1, inventory=0.0)
+ROOT = {"name": "root", "storageClass": "gold"}
+DATA = {"name": "data", "storageClass": "gold", "sizeGiB": 1, "reclaimPolicy": "Retain"}
+NOTE = "banlieue.kept"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VSphereTarget]:
+    with vsphere_target(tmp_path_factory.mktemp("vcsim")) as target:
+        target.vcenter.guest(delay=0.0)
+        yield target
+
+
+@pytest.fixture
+async def bench(target: VSphereTarget) -> AsyncIterator[VSphereBench]:
+    """Machine `web` with a disk that is to be kept; what is kept of earlier tests stays."""
+    with VSphereBench(target, TIMINGS) as bench:
+        bench.make_machine("web")
+        await bench.until("web is Ready", lambda: bench.is_ready("web"))
+        bench.edit("web", disks=[ROOT, DATA])
+        await bench.until(
+            "data is there", lambda: len(bench.vm("web").disks) == 2 and bench.is_ready("web")
+        )
+        yield bench
+        target.vcenter.clear_faults()
+        for vm in target.vcenter.vms():
+            if vm.name == "rescue" or vm.mo_ref in {it.mo_ref for it in bench.vms("web")}:
+                target.vcenter.destroy_vm(vm.mo_ref)
+
+
+def admin(target: VSphereTarget) -> VSphereClient:
+    client = VSphereClient(target.vcenter.url, ca_pem=target.vcenter.ca_pem)
+    return client.login(target.vcenter.username, target.vcenter.password)
+
+
+def attach(target: VSphereTarget, vm: str, path: str) -> None:
+    """What an admin does with a disk that lies about."""
+    with admin(target) as client:
+        machine = client.reference(vim.VirtualMachine, vm)
+        hardware = client.read(machine, "config.hardware.device")["config.hardware.device"]
+        backing = vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
+            fileName=path, diskMode="persistent"
+        )
+        disk = vim.vm.device.VirtualDisk(
+            key=-1,
+            controllerKey=virtual_disks(hardware)[0].controllerKey,
+            unitNumber=9,
+            capacityInKB=0,
+            backing=backing,
+        )
+        change = vim.vm.device.VirtualDeviceSpec(operation="add", device=disk)
+        client.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(deviceChange=[change])))
+
+
+def remove(bench: VSphereBench) -> None:
+    removed = {"name": "data", "reclaimPolicy": "Retain"}
+    bench.edit("web", disks=[ROOT], removedDisks=[removed])
+
+
+def note(bench: VSphereBench) -> str | None:
+    return bench.vm("web").extra_config.get(NOTE) or None
+
+
+async def test_a_disk_of_a_living_vm_reaches_its_place(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    file = bench.vm("web").disks[-1].file
+    remove(bench)
+    await bench.until(
+        "it lies elsewhere and the VM knows nothing of it",
+        lambda: (
+            len(bench.vm("web").disks) == 1
+            and not target.disk_exists(file)
+            and note(bench) is None
+            and bench.is_ready("web")
+            and bench.condition("UpToDate", "web")[0] == "True"
+        ),
+    )
+
+
+async def test_a_disk_that_somebody_else_attached_meanwhile_is_not_moved(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    file = bench.vm("web").disks[-1].file
+    target.vcenter.add_fault("MoveVirtualDisk_Task", "FileLocked", {"file": file})
+    remove(bench)
+    await bench.until("it is off", lambda: len(bench.vm("web").disks) == 1)
+    rescue = target.vcenter.create_foreign_vm("rescue", copy_of="ubuntu").mo_ref
+    attach(target, rescue, file)
+    target.vcenter.clear_faults()
+    await bench.until(
+        "it is told", lambda: bench.condition("UpToDate", "web") == ("False", "DiskInUse")
+    )
+    assert "VM rescue" in bench.message("UpToDate", "web")
+    assert target.disk_exists(file)
+    assert note(bench) is not None
+    assert bench.is_ready("web")
+
+
+async def test_storage_that_is_away_holds_the_vm_back(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    file = bench.vm("web").disks[-1].file
+    with admin(target) as client:
+        store = client.at("DC0/datastore/LocalDS_0")._moId
+    where = {"datastore": {"type": "Datastore", "value": store}, "name": "LocalDS_0"}
+    target.vcenter.add_fault("QueryVirtualDiskUuid", "InaccessibleDatastore", where)
+    bench.delete("web")
+    await bench.until(
+        "it is told",
+        lambda: (
+            len(bench.vm("web").disks) == 1
+            and bench.condition("Deleting", "web")[1] == "InsufficientStorage"
+        ),
+    )
+    for _ in range(5):
+        await bench.run_pass("web")
+    assert bench.vms("web")
+    target.vcenter.clear_faults()
+    await bench.until("it is gone", lambda: not bench.machine("web"))
+    assert not target.disk_exists(file), "it was not moved to where kept disks lie"
