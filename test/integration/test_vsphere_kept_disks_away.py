@@ -125,9 +125,10 @@ async def test_storage_that_is_away_holds_the_vm_back(
         "it is told",
         lambda: (
             len(bench.vm("web").disks) == 1
-            and bench.condition("Deleting", "web")[1] == "InsufficientStorage"
+            and bench.condition("Deleting", "web")[1] == "ForeignDiskAttached"
         ),
     )
+    assert "cannot be reached" in bench.message("Deleting", "web")
     for _ in range(5):
         await bench.run_pass("web")
     assert bench.vms("web")
