@@ -38,8 +38,10 @@ async def bench(target: VSphereTarget) -> AsyncIterator[VSphereBench]:
         )
         yield bench
         target.vcenter.clear_faults()
+        target.vcenter.clear_delays()
+        ours = {it.mo_ref for name in ("web", "other") for it in bench.vms(name)}
         for vm in target.vcenter.vms():
-            if vm.name == "rescue" or vm.mo_ref in {it.mo_ref for it in bench.vms("web")}:
+            if vm.name == "rescue" or vm.mo_ref in ours:
                 target.vcenter.destroy_vm(vm.mo_ref)
 
 
@@ -72,8 +74,15 @@ def remove(bench: VSphereBench) -> None:
     bench.edit("web", disks=[ROOT], removedDisks=[removed])
 
 
-def note(bench: VSphereBench) -> str | None:
-    return bench.vm("web").extra_config.get(NOTE) or None
+def note(bench: VSphereBench, name: str = "web") -> str | None:
+    return bench.vm(name).extra_config.get(NOTE) or None
+
+
+def kept(target: VSphereTarget) -> set[str]:
+    """Ids of the disks that lie where kept ones do."""
+    files = [it for it in target.vcenter.inventory().files if "banlieue-retained" in it]
+    names = {it.rpartition("/")[2] for it in files if it.endswith(".vmdk")}
+    return {it.removesuffix(".vmdk") for it in names if not it.endswith("-flat.vmdk")}
 
 
 async def test_a_disk_of_a_living_vm_reaches_its_place(
@@ -135,3 +144,25 @@ async def test_storage_that_is_away_holds_the_vm_back(
     target.vcenter.clear_faults()
     await bench.until("it is gone", lambda: not bench.machine("web"))
     assert not target.disk_exists(file), "it was not moved to where kept disks lie"
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+async def test_a_disk_that_was_taken_and_never_attached_is_given_back(
+    bench: VSphereBench, target: VSphereTarget, policy: str
+) -> None:
+    before = kept(target)
+    bench.delete("web")
+    await bench.until("web is gone", lambda: not bench.machine("web"))
+    (disk,) = kept(target) - before
+    target.vcenter.set_delay("MoveVirtualDisk_Task", 1.0, of="task")
+    old = {"name": "old", "existing": disk, "reclaimPolicy": policy}
+    bench.make_machine("other", disks=[ROOT, old])
+    await bench.until("it is noted", lambda: bench.vms("other") and note(bench, "other"))
+    target.vcenter.add_fault("ReconfigVM_Task", "GenericVmConfigFault", {"reason": "no"})
+    await bench.until("it is taken", lambda: disk not in kept(target))
+    bench.edit("other", disks=[ROOT], removedDisks=[old])
+    target.vcenter.clear_faults()
+    await bench.until(
+        "it is given back",
+        lambda: disk in kept(target) and not note(bench, "other") and bench.is_ready("other"),
+    )

@@ -318,13 +318,13 @@ WORDS: Final[Mapping[str, Words]] = {
         Reason.UPDATE_FAILED,
         file("CannotCreateFile", Reason.STORAGE_CLASS_NOT_AVAILABLE),
         no_right("Datastore.FileManagement"),
-    ).but(may=_HELD),
+    ).but(may=_HELD | _BUSY),
     "MoveVirtualDisk_Task": acts(
         Reason.UPDATE_FAILED, file("FileLocked", Reason.PROVIDER_BUSY), no_store()
-    ).but(may=_HELD),
+    ).but(may=_HELD | _BUSY),
     "QueryVirtualDiskUuid": acts(
-        Reason.UPDATE_FAILED, file("FileLocked", Reason.PROVIDER_BUSY), no_store(None)
-    ).but(may=_HELD),
+        Reason.UPDATE_FAILED, file("FileLocked", Reason.PROVIDER_BUSY), no_store()
+    ).but(may=_HELD | _BUSY),
     "SearchDatastoreSubFolders_Task": acts(
         Reason.INVENTORY_FAILED, no_store(), no_right("Datastore.Browse", None)
     ),

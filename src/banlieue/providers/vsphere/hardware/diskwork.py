@@ -1,7 +1,7 @@
 """Steps that give a VM the disks of its plan, and that keep those which outlive it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,13 +82,14 @@ class DiskWork:
     def step(self, plan: Plan, live: Live) -> Step:
         """One step towards the disks of a plan; what cannot be done now is told."""
         vm = attached(live)
+        waiting = [disk for disk in disks.missing(plan.disks, vm) if disk.existing is not None]
+        coming = {disk.existing or "" for disk in waiting}
         try:
-            begun, held = self.finish(live, clear=True), None
+            begun, held = self.finish(live, clear=True, coming=coming), None
         except NeedsOperator as refusal:
             begun, held = None, refusal
         if begun is not None:
             return Step(begun)
-        waiting = [disk for disk in disks.missing(plan.disks, vm) if disk.existing is not None]
         try:
             step = self._take(plan, live, vm, waiting)
         except NeedsOperator as refusal:
@@ -141,7 +142,10 @@ class DiskWork:
         disk: DiskPlan,
         where: tuple[Inventory, Cluster],
     ) -> Task:
-        """Take the file into the VM's own directory, then attach it from there."""
+        """Take the file into the VM's own directory, then attach it from there.
+
+        What is taken is noted on the VM before, so that it is given back if that comes to nothing.
+        """
         check_name(disk.name)
         owner, wanted = plan.ref.owner, disk.existing or ""
         places, cluster = where
@@ -156,11 +160,16 @@ class DiskWork:
             if holder is not None:
                 raise disk_in_use(disk.name, wanted, f"VM {holder}")
             target = _own_file(vm, kept.store_of(source), wanted)
+            noted = _noted(live)
+            if noted.get(wanted) != target:
+                return self._write_note(live, ATTACH, {**noted, wanted: target})
             return self._move(live, ATTACH, source, target, datacenter)
         taken = self.kept.first((_own_file(vm, it, wanted), datacenter) for it in stores)
         if taken is None:
             raise disk_not_found(disk.name, wanted, owner)
-        return self._reconfigure(live, ATTACH, disks.attachment(disk, taken, vm))
+        left = {it: path for it, path in _noted(live).items() if it != wanted}
+        edit = disks.attachment(disk, taken, vm)
+        return self._reconfigure(live, ATTACH, edit, _note(left))
 
     # Disks that outlive their VM
 
@@ -191,21 +200,24 @@ class DiskWork:
             )
         edit = disks.detachment(wanted, vm)
         files = {disk: devices.disk_id(vm.own[name]) for name, disk in wanted.items()}
-        option = vim.option.OptionValue(key=KEPT_KEY, value=json.dumps(files))
-        return self._reconfigure(live, KEEP, edit, option)
+        return self._reconfigure(live, KEEP, edit, _note({**_noted(live), **files}))
 
-    def finish(self, live: Live, *, clear: bool) -> Task | None:
-        """Move the files of disks that were taken off to where kept disks lie.
+    def finish(
+        self, live: Live, *, clear: bool, coming: Collection[str] = frozenset()
+    ) -> Task | None:
+        """Move files to where kept disks lie: of disks that were taken off, or never attached.
 
-        A VM that is a copy has the note as well; the mark tells it from the one it speaks of.
+        Args:
+            live: the VM as it was just read.
+            clear: whether what is done leaves the note.
+            coming: disks that are to be attached still.
 
         Raises:
             NeedsOperator: another VM has such a file, so it stays where it is, and the note, too.
             Transient: nobody knows where they are.
         """
-        mark = Mark.decode(live.record.mark)
-        note = getattr(live.found.get(KEPT), "value", None)
-        files = notes.of_vm(note, mark, live.record.uuid)
+        mark, noted = Mark.decode(live.record.mark), _noted(live)
+        files = {disk: path for disk, path in noted.items() if disk not in coming}
         if mark is None or not files:
             return None
         places = self.work.machines.places.get()
@@ -226,11 +238,8 @@ class DiskWork:
             held = held or disk_in_use(source, disk, f"VM {holder}")
         if held is not None:
             raise held
-        if not clear:
-            return None
-        gone = vim.option.OptionValue(key=KEPT_KEY, value="")
-        spec = vim.vm.ConfigSpec(extraConfig=[gone])
-        return self.work.reconfigure(live.record.moid, "reconfigure", spec)
+        left = {disk: path for disk, path in noted.items() if disk in coming}
+        return self._write_note(live, "reconfigure", left) if clear else None
 
     def _give_back(
         self, live: Live, vm: Attached, owner: Owner, wanted: Iterable[str]
@@ -252,6 +261,12 @@ class DiskWork:
 
     # Tasks
 
+    def _write_note(self, live: Live, operation: str, files: Mapping[str, str]) -> Task:
+        spec = vim.vm.ConfigSpec(
+            extraConfig=[_note(files)], changeVersion=live.record.change_version
+        )
+        return self.work.reconfigure(live.record.moid, operation, spec)
+
     def _move(
         self, live: Live, operation: str, source: str, target: str, datacenter: Datacenter
     ) -> Task:
@@ -266,6 +281,17 @@ class DiskWork:
             changeVersion=live.record.change_version,
         )
         return self.work.reconfigure(live.record.moid, operation, spec)
+
+
+def _noted(live: Live) -> dict[str, str]:
+    """Files of disks on their way, by the ids they are kept under."""
+    note = getattr(live.found.get(KEPT), "value", None)
+    return notes.of_vm(note, Mark.decode(live.record.mark), live.record.uuid)
+
+
+def _note(files: Mapping[str, str]) -> Any:  # noqa: ANN401 - an OptionValue
+    """The note as it is written; one that says nothing takes the key away."""
+    return vim.option.OptionValue(key=KEPT_KEY, value=json.dumps(dict(files)) if files else "")
 
 
 def _own_file(vm: Attached, store: str, disk: str) -> str:

@@ -1,6 +1,7 @@
-"""The note on a VM about disks that were taken off and belong where kept disks lie. Pure.
+"""The note on a VM about disks on their way from it, or to it, whose files no VM has. Pure.
 
-It is written in the step that takes them off, and goes when their files lie there.
+It is written in the step that takes a disk off to keep it, or before a kept one is taken to be
+attached, and goes when the file lies where kept disks do, or is attached.
 """
 
 import re
