@@ -141,9 +141,10 @@ def works_on_it(told: Reason | None = Reason.PROVIDER_BUSY, *, in_task: bool = F
     return Typed("TaskInProgress", told, {"task": ("Task", "task-0")}, in_task=in_task)
 
 
-def no_store(told: Reason | None = Reason.STORAGE_CLASS_NOT_AVAILABLE) -> Typed:
+def no_store() -> Typed:
     """The datastore cannot be used."""
-    return Typed("InvalidDatastore", told, {"datastore": STORE, "name": "LocalDS_0"})
+    where = {"datastore": STORE, "name": "LocalDS_0"}
+    return Typed("InvalidDatastore", Reason.STORAGE_CLASS_NOT_AVAILABLE, where)
 
 
 def other_power(told: Reason | None = Reason.PROVIDER_BUSY, *, in_task: bool = False) -> Typed:
