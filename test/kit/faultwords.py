@@ -143,7 +143,7 @@ def works_on_it(told: Reason | None = Reason.PROVIDER_BUSY, *, in_task: bool = F
 
 def no_store() -> Typed:
     """The datastore cannot be used."""
-    where = {"datastore": STORE, "name": "LocalDS_0"}
+    where: Mapping[str, str | tuple[str, str]] = {"datastore": STORE, "name": "LocalDS_0"}
     return Typed("InvalidDatastore", Reason.STORAGE_CLASS_NOT_AVAILABLE, where)
 
 
