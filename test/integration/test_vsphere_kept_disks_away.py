@@ -7,9 +7,12 @@ from pyVmomi import vim
 
 from banlieue.providers.vsphere.client.session import Timings
 from banlieue.providers.vsphere.hardware.devices import virtual_disks
+from banlieue.sdk.driver import MachineRef
+from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from test.kit.vsphere_client import VSphereClient
 from test.kit.vsphere_target import VSphereTarget, vsphere_target
 from test.kit.vspherebench import VSphereBench
+from test.kit.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -119,6 +122,16 @@ async def test_a_disk_that_somebody_else_attached_meanwhile_is_not_moved(
     assert target.disk_exists(file)
     assert note(bench) is not None
     assert bench.is_ready("web")
+
+    # A VM that is left to its user loses its mark all the same; the note says where the disk is.
+    vm, instance = bench.vm("web"), bench.machine("web")["spec"]["instance"]
+    owner = Owner(instance["installationID"], OWNER_VIRTUAL_MACHINE, "team-a", "web")
+    ref = MachineRef(owner, 0, instance["name"], instance["uuid"], True, vm.mo_ref)
+    task = bench.driver.remove_mark(ref)
+    assert task is not None
+    wait_until(lambda: bench.driver.poll(task) is None, 30, "the mark to be off")
+    assert "banlieue.mark" not in bench.vm("web").extra_config
+    assert file in (note(bench) or "")
 
 
 async def test_storage_that_is_away_holds_the_vm_back(

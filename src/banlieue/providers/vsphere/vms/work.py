@@ -331,12 +331,19 @@ class Work:
         live = self.own_of(ref)
         if live is None or (live.record.mark is None and live.found.get(DISKS) is None):
             return None
-        busy = self.busy(live) or self.disks.finish(live, clear=False)
+        busy = self.busy(live)
         if busy is not None:
             return busy
+        keys = {MARK_KEY, DISKS_KEY, NICS_KEY, KEPT_KEY, firstboot.STAGE_KEY}
+        try:
+            begun = self.disks.finish(live, clear=False)
+        except (NeedsOperator, vim.fault.InvalidDatastore):
+            # Another VM has a disk that was kept, or its storage is away: the note tells where.
+            begun, keys = None, keys - {KEPT_KEY}
+        if begun is not None:
+            return begun
         # An empty value takes the key away.
-        keys = (MARK_KEY, DISKS_KEY, NICS_KEY, KEPT_KEY, firstboot.STAGE_KEY)
-        gone = [vim.option.OptionValue(key=key, value="") for key in keys]
+        gone = [vim.option.OptionValue(key=key, value="") for key in sorted(keys)]
         return self.reconfigure(
             live.record.moid, "remove-mark", vim.vm.ConfigSpec(extraConfig=gone)
         )
