@@ -1,5 +1,6 @@
 """Disks that were taken off to be kept reach their place by themselves, and nobody loses one."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -7,6 +8,7 @@ from pyVmomi import vim
 
 from banlieue.providers.vsphere.client.session import Timings
 from banlieue.providers.vsphere.hardware.devices import virtual_disks
+from banlieue.providers.vsphere.hardware.holders import files
 from banlieue.sdk.driver import MachineRef
 from banlieue.sdk.identity import OWNER_VIRTUAL_MACHINE, Owner
 from test.kit.vsphere_client import VSphereClient
@@ -178,4 +180,71 @@ async def test_a_disk_that_was_taken_and_never_attached_is_given_back(
     await bench.until(
         "it is given back",
         lambda: disk in kept(target) and not note(bench, "other") and bench.is_ready("other"),
+    )
+
+
+def take_off(target: VSphereTarget, vm: str, path: str) -> None:
+    """What an admin does with a disk that he wants elsewhere; its file stays."""
+    with admin(target) as client:
+        machine = client.reference(vim.VirtualMachine, vm)
+        hardware = client.read(machine, "config.hardware.device")["config.hardware.device"]
+        # Under a snapshot the VM writes to a child of the file.
+        disk = next(it for it in virtual_disks(hardware) if path in files([it]))
+        change = vim.vm.device.VirtualDeviceSpec(operation="remove", device=disk)
+        client.outcome(machine.ReconfigVM_Task(vim.vm.ConfigSpec(deviceChange=[change])))
+
+
+async def put_off(bench: VSphereBench, target: VSphereTarget) -> str:
+    """The disk is off, and its file locked where it was."""
+    file = str(bench.vm("web").disks[-1].file)
+    target.vcenter.add_fault("MoveVirtualDisk_Task", "FileLocked", {"file": file})
+    remove(bench)
+    await bench.until("it is off", lambda: len(bench.vm("web").disks) == 1)
+    return file
+
+
+async def test_a_file_that_a_snapshot_stands_on_is_not_moved(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    file, vm = await put_off(bench, target), bench.vm("web").mo_ref
+    attach(target, vm, file)
+    target.snapshot(vm)
+    take_off(target, vm, file)
+    target.vcenter.clear_faults()
+    await bench.until(
+        "it is told", lambda: bench.condition("UpToDate", "web") == ("False", "BlockedBySnapshot")
+    )
+    assert target.disk_exists(file)
+    assert note(bench) is not None
+
+
+async def test_a_disk_that_is_listed_again_before_its_file_was_moved_comes_back(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    await put_off(bench, target)
+    (disk,) = json.loads(note(bench) or "{}")
+    bench.edit("web", disks=[ROOT, {"name": "back", "existing": disk}])
+    target.vcenter.clear_faults()
+    await bench.until(
+        "it is back",
+        lambda: len(bench.vm("web").disks) == 2 and note(bench) is None and bench.is_ready("web"),
+    )
+
+
+async def test_storage_of_a_disk_that_is_off_holds_nothing_else_up(
+    bench: VSphereBench, target: VSphereTarget
+) -> None:
+    with admin(target) as client:
+        store = client.at("DC0/datastore/LocalDS_0")._moId
+    where = {"datastore": {"type": "Datastore", "value": store}, "name": "LocalDS_0"}
+    target.vcenter.add_fault("QueryVirtualDiskUuid", "InaccessibleDatastore", where)
+    remove(bench)
+    await bench.until("it is off", lambda: len(bench.vm("web").disks) == 1)
+    bench.edit("web", powerState="PoweredOff")
+    await bench.until(
+        "the VM is off and the storage told of",
+        lambda: (
+            bench.vm("web").power_state == "poweredOff"
+            and bench.condition("UpToDate", "web") == ("False", "InsufficientStorage")
+        ),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyVmomi import vim
 
 from banlieue.api.reasons import Reason
-from banlieue.providers.vsphere.client.soap import moid
+from banlieue.providers.vsphere.client.soap import moid, read_all
 from banlieue.providers.vsphere.hardware import devices, disks, holders, kept, notes
 from banlieue.providers.vsphere.hardware.disks import Attached, Edit
 from banlieue.providers.vsphere.hardware.kept import KeptDisks
@@ -216,8 +216,14 @@ class DiskWork:
             NeedsOperator: another VM has such a file, so it stays where it is, and the note, too.
             Transient: nobody knows where they are.
         """
-        mark, noted = Mark.decode(live.record.mark), _noted(live)
-        files = {disk: path for disk, path in noted.items() if disk not in coming}
+        mark, noted, vm = Mark.decode(live.record.mark), _noted(live), attached(live)
+        # One that is listed again before its file was moved is moved first, then taken from there.
+        taken = {
+            disk: path
+            for disk, path in noted.items()
+            if disk in coming and path == _own_file(vm, kept.store_of(path), disk)
+        }
+        files = {disk: path for disk, path in noted.items() if disk not in taken}
         if mark is None or not files:
             return None
         places = self.work.machines.places.get()
@@ -227,19 +233,49 @@ class DiskWork:
             raise _no_host()
         # A snapshot that was gone back to brings an old note; what is attached now, or what that
         # stands on, is in use.
-        used, held = holders.files(live.found.get(DEVICES)), None
+        used, held = holders.files(vm.devices), None
         for disk, source in files.items():
             target = kept.file(kept.store_of(source), mark.owner, disk)
-            if source in used or source == target or not self.kept.is_there(source, datacenter):
+            if source in used or source == target:
                 continue
-            holder = self.kept.holder(source, datacenter)
-            if holder is None:
-                return self._move(live, KEEP, source, target, datacenter)
-            held = held or disk_in_use(source, disk, f"VM {holder}")
+            try:
+                if self._may_leave(live, disk, source, datacenter):
+                    return self._move(live, KEEP, source, target, datacenter)
+            except NeedsOperator as refusal:
+                held = held or refusal
         if held is not None:
             raise held
-        left = {disk: path for disk, path in noted.items() if disk in coming}
-        return self._write_note(live, "reconfigure", left) if clear else None
+        return self._write_note(live, "reconfigure", taken) if clear else None
+
+    def _may_leave(self, live: Live, disk: str, source: str, datacenter: Datacenter) -> bool:
+        """Whether a file that was taken off is there to be moved.
+
+        Raises:
+            NeedsOperator: nobody knows, or a snapshot or another VM has it.
+        """
+        try:
+            if not self.kept.is_there(source, datacenter):
+                return False
+        except vim.fault.InvalidDatastore as error:
+            store = kept.store_of(source)
+            raise NeedsOperator(
+                Reason.INSUFFICIENT_STORAGE,
+                f"disk {disk} is to be kept, and its datastore {store} cannot be reached; bring it "
+                "back",
+            ) from error
+        shots = obstacles.snapshot_ids(live.found.get(SNAPSHOTS) or ())
+        start = dict.fromkeys(shots, vim.vm.Snapshot)
+        read = read_all(self.work.session, start, (DEVICES,)) if start else ()
+        if any(source in holders.files(shot.get(DEVICES)) for shot in read):
+            raise disks.snapshot_holds()
+        holder = self.kept.holder(source, datacenter)
+        if holder is not None:
+            raise NeedsOperator(
+                Reason.DISK_IN_USE,
+                f"disk {disk} is to be kept, and VM {holder} has its file {source}; detach it "
+                "there",
+            )
+        return True
 
     def _give_back(
         self, live: Live, vm: Attached, owner: Owner, wanted: Iterable[str]

@@ -4,10 +4,11 @@ All of it was read with the VM in the same call, so nothing is tried that must f
 changed while a backup reads the disks.
 """
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
 
 from banlieue.api.reasons import Reason
+from banlieue.providers.vsphere.client.soap import moid
 from banlieue.providers.vsphere.watching.records import SNAPSHOTS
 from banlieue.sdk.errors import NeedsOperator, Transient
 
@@ -60,3 +61,14 @@ def check_allowed(live: "Live", method: str) -> None:
             "a backup, or another program, forbids changes of the VM's disks at the moment; the "
             "step follows when it lets them again",
         )
+
+
+def snapshot_ids(trees: Iterable[Any]) -> tuple[str, ...]:
+    """The ids of all snapshots of a VM, from its trees of them."""
+    found: list[str] = []
+    left = list(trees)
+    while left:
+        tree = left.pop()
+        found.append(moid(tree.snapshot))
+        left += tree.childSnapshotList or ()
+    return tuple(found)

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -311,7 +311,7 @@ class Work:
         A disk that was taken off, by us or by a storage driver, keeps its data only as long as no
         snapshot from before holds on to its file.
         """
-        snapshots = snapshot_ids(live.found.get(SNAPSHOTS) or ())
+        snapshots = obstacles.snapshot_ids(live.found.get(SNAPSHOTS) or ())
         if not snapshots:
             return
         found = read_all(self.session, dict.fromkeys(snapshots, vim.vm.Snapshot), (DEVICES,))
@@ -337,16 +337,15 @@ class Work:
         keys = {MARK_KEY, DISKS_KEY, NICS_KEY, KEPT_KEY, firstboot.STAGE_KEY}
         try:
             begun = self.disks.finish(live, clear=False)
-        except (NeedsOperator, vim.fault.InvalidDatastore):
-            # Another VM has a disk that was kept, or its storage is away: the note tells where.
+        except NeedsOperator:
+            # Somebody has a disk that was kept, or its storage is away: the note tells where.
             begun, keys = None, keys - {KEPT_KEY}
         if begun is not None:
             return begun
         # An empty value takes the key away.
         gone = [vim.option.OptionValue(key=key, value="") for key in sorted(keys)]
-        return self.reconfigure(
-            live.record.moid, "remove-mark", vim.vm.ConfigSpec(extraConfig=gone)
-        )
+        spec = vim.vm.ConfigSpec(extraConfig=gone, changeVersion=live.record.change_version)
+        return self.reconfigure(live.record.moid, "remove-mark", spec)
 
     # What a step works on
 
@@ -481,17 +480,6 @@ class Work:
             Reason.SHUTDOWN_TIMED_OUT,
             "the guest did not shut down in time; look at its console or use powerOffMode Hard",
         )
-
-
-def snapshot_ids(trees: Iterable[Any]) -> tuple[str, ...]:
-    """The ids of all snapshots of a VM, from its trees of them."""
-    found: list[str] = []
-    left = list(trees)
-    while left:
-        tree = left.pop()
-        found.append(moid(tree.snapshot))
-        left += tree.childSnapshotList or ()
-    return tuple(found)
 
 
 def _disk_states(live: Live, attached: Sequence[Any]) -> tuple[DiskState, ...]:
