@@ -141,10 +141,9 @@ def works_on_it(told: Reason | None = Reason.PROVIDER_BUSY, *, in_task: bool = F
     return Typed("TaskInProgress", told, {"task": ("Task", "task-0")}, in_task=in_task)
 
 
-def no_store() -> Typed:
+def no_store(told: Reason = Reason.STORAGE_CLASS_NOT_AVAILABLE) -> Typed:
     """The datastore cannot be used."""
-    where: Mapping[str, str | tuple[str, str]] = {"datastore": STORE, "name": "LocalDS_0"}
-    return Typed("InvalidDatastore", Reason.STORAGE_CLASS_NOT_AVAILABLE, where)
+    return Typed("InvalidDatastore", told, {"datastore": STORE, "name": "LocalDS_0"})
 
 
 def other_power(told: Reason | None = Reason.PROVIDER_BUSY, *, in_task: bool = False) -> Typed:
@@ -324,7 +323,9 @@ WORDS: Final[Mapping[str, Words]] = {
         Reason.UPDATE_FAILED, file("FileLocked", Reason.PROVIDER_BUSY), no_store()
     ).but(may=_HELD | _BUSY),
     "QueryVirtualDiskUuid": acts(
-        Reason.UPDATE_FAILED, file("FileLocked", Reason.PROVIDER_BUSY), no_store()
+        Reason.UPDATE_FAILED,
+        file("FileLocked", Reason.PROVIDER_BUSY),
+        no_store(Reason.INSUFFICIENT_STORAGE),
     ).but(may=_HELD | _BUSY),
     "SearchDatastoreSubFolders_Task": acts(
         Reason.INVENTORY_FAILED, no_store(), no_right("Datastore.Browse", None)

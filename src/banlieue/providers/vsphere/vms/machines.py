@@ -292,6 +292,8 @@ class Machines:
         busy = self.watcher.busy
         many = self.census.size > (_BULK if busy else _FEW)
         self.census.refresh(max_age=_RECENT_SECONDS if many and busy else 0.0)
+        if not many:
+            return
         for datacenter in self.places.get().datacenters.values():
             key = find_child(self.session, datacenter.vm_folder, name)
             if key is not None:
