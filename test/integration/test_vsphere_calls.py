@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from time import monotonic
 
 import pytest
@@ -96,7 +97,7 @@ def _polls(driver: VSphereDriver, wanted: int) -> bool:
 def _make_ready(driver: VSphereDriver, feed: Feed, plan: AnyPlan) -> MachineState:
     """What the SDK does for one machine, moved by the feed alone."""
     assert driver.observe(unminted(plan)) is None
-    assert driver.observe(plan.ref) is None
+    assert driver.observe(replace(plan.ref, fresh=True)) is None
     task = driver.create(plan)
     while task is not None and task.handle.startswith("slot-"):
         finish(driver, task)
